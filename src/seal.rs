@@ -18,7 +18,7 @@ use crate::{
     },
     paths::{AuditDir, SessionPaths, in_pack},
     record::{
-        checkpoint::Certify,
+        checkpoint::{Certify, EVERY},
         ledger::{self, Ends, Entry, Ledger},
         log::{self, LogError},
         recover::{self, RecoverError, Sealing},
@@ -31,6 +31,7 @@ use std::{
     ops::Deref,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 /// Bytes of a document of a pack that are read.
@@ -40,6 +41,7 @@ const MAX_DOCUMENT: u64 = 64 << 20;
 struct Certifier<S> {
     signer: S,
     key: Key,
+    every: Duration,
 }
 
 impl<S: Deref<Target = Signer> + Send + Sync> Certify for Certifier<S> {
@@ -50,13 +52,23 @@ impl<S: Deref<Target = Signer> + Send + Sync> Certify for Certifier<S> {
     fn sign(&self, text: &[u8]) -> io::Result<[u8; 64]> {
         self.signer.sign(text)
     }
+
+    fn every(&self) -> Duration {
+        self.every
+    }
 }
 
 /// Certifies keys of sessions with the key that signs packs. `None`: its name cannot be in a certificate.
 #[must_use]
 pub fn certifier(signer: &Arc<Signer>) -> Option<Arc<dyn Certify>> {
+    certifier_every(signer, EVERY)
+}
+
+/// The same for sessions that have a checkpoint so often.
+#[must_use]
+pub fn certifier_every(signer: &Arc<Signer>, every: Duration) -> Option<Arc<dyn Certify>> {
     let key = checkpoint::signer(signer.id().as_str(), signer.public())?;
-    Some(Arc::new(Certifier { signer: signer.clone(), key }))
+    Some(Arc::new(Certifier { signer: signer.clone(), key, every }))
 }
 
 /// Whether an Ed25519 signature of a text holds.
@@ -88,7 +100,7 @@ fn to_log(store: &Store, doc: &crate::model::SessionDoc, pack: &Path, signer: &S
         Err(e) => return sealed.problems.push(format!("the ledger could not name the pack: {e}")),
     };
     let Some(key) = checkpoint::signer(signer.id().as_str(), signer.public()) else { return };
-    match log::sign(&ledger, &Certifier { signer, key }, &holds) {
+    match log::sign(&ledger, &Certifier { signer, key, every: EVERY }, &holds) {
         Ok(signed) if signed.is_mended => {
             sealed.notes.push(format!("{} did not fit the ledger, and was made again", dir.log().display()));
         }
@@ -107,7 +119,7 @@ pub fn sign_ledger(dir: &AuditDir, signer: &Signer) -> Result<log::Signed, LogEr
     let key = checkpoint::signer(signer.id().as_str(), signer.public());
     let key = key.ok_or_else(|| LogError::Name(signer.id().to_string()))?;
     let ledger = Ledger::lock(dir, None).map_err(|source| LogError::Io { path: dir.ledger(), source })?;
-    log::sign(&ledger, &Certifier { signer, key }, &holds)
+    log::sign(&ledger, &Certifier { signer, key, every: EVERY }, &holds)
 }
 
 /// Begins another log of an audit directory: see [`log::renew`].
@@ -117,7 +129,7 @@ pub fn sign_ledger(dir: &AuditDir, signer: &Signer) -> Result<log::Signed, LogEr
 pub fn renew(dir: &AuditDir, signer: &Signer, reason: &str, origin: Option<&str>) -> Result<log::Signed, LogError> {
     let key = checkpoint::signer(signer.id().as_str(), signer.public());
     let key = key.ok_or_else(|| LogError::Name(signer.id().to_string()))?;
-    log::renew(dir, &Certifier { signer, key }, reason, origin, &holds)
+    log::renew(dir, &Certifier { signer, key, every: EVERY }, reason, origin, &holds)
 }
 
 /// What became of one session's evidence.

@@ -10,7 +10,8 @@ const READS = {
   approval: [1, 1],
   approved: [1, 1],
   checkpoint: [1, 1],
-  proof: [1, 1],
+  proof: [1, 2],
+  ledger: [1, 5],
 };
 const MANIFEST = "pack_manifest.json", SIGNATURE = "pack_signature.sig", RECEIPTS = "receipt_pack.jsonl", EVENTS = "audit_log.jsonl";
 const CHECKPOINTS = "checkpoints.jsonl", SESSION = "session.json", REPORT = "verify_report.json", TRANSCRIPT = "verify_transcript.md";
@@ -21,7 +22,7 @@ export const STAGES = ["validate_schema", "validate_paths", "validate_file_hashe
   "session_completeness", "signer_trust"];
 const MIB = 1 << 20;
 const LIMIT = { manifest: 4 * MIB, files: 10_000, line: 64 * MIB, document: 256 * MIB, session: 16 * MIB, byLine: 2 ** 40, excess: MIB,
-  depth: 128, note: 256 << 10, signatures: 100, keys: 1000, proof: 4 * MIB, path: 63, unsigned: 256 * MIB, findings: 200 };
+  depth: 128, note: 256 << 10, signatures: 100, keys: 1000, proof: 4 * MIB, ledger: 64 << 10, path: 63, unsigned: 256 * MIB, findings: 200 };
 
 // ---- Bytes ----
 
@@ -321,6 +322,9 @@ async function verifierKey(text) {
   if (hexOf(sha256(bytesOf(`${key.name}\n`), raw)).slice(0, 8) !== key.id) throw new Bad("the id of a verifier key is not its own");
   return key;
 }
+
+/** A key under another name. */
+const named = (name, key) => ({ name, key, id: hexOf(sha256(bytesOf(`${name}\n`), Uint8Array.of(1), key)).slice(0, 8) });
 
 /** The text of a note, if this key signed it. */
 async function openNote(note, by) {
@@ -686,7 +690,9 @@ const SPECS = {
   ci: `provider:s commit_sha:s repo:s?~ ref:s?~ run_id:s?~ run_attempt:s?~ workflow_ref:s?~ actor:s?~`,
   key: `kind:(key) note:s signer:s v:j`,
   checkpoint: `kind:(checkpoint) note:s v:j`,
-  extra: `event:s key:s ledger:z receipt:s? reveal:j* v:j`,
+  extra: `event:s key:s ledger:s? receipt:s? reveal:j* v:j`,
+  ledger_end: `at:t complete:b? event_count:i hash:x kind:(segment_end) ledger_seq:i note:s? prev_hash:x segment:s segment_hash:x
+    session_id:mcp session_key:x tree_root:x v:j`,
   surface: `capabilities:{entry}? changes:i context:{context} endpoint:H facets:{facets} fingerprint:(assay.surface/2) instructions:{entry}?
     left_out:s* prompts:{list} protocol_version:s? resource_templates:{list} resources:{list} root:H? rules_hash:h? server_id:s
     server_info:{peer}? tools:{list} truncated:b v:j`,
@@ -1316,7 +1322,8 @@ function placeOf(e) {
   const form = {
     request_received: whole && named && e.method !== null, request_forwarded: whole && named && e.method !== null, response_received: whole && named && e.method !== null,
     response_sent: whole && named && e.method !== null, policy_decision: e.direction !== null && e.wire_bytes === null && e.wire_sha256 === null && e.method !== null,
-    request_blocked: whole, malformed: whole && !named && none_of_request, malformed_lines: whole && !named && none_of_request, notification: whole && e.method !== null, anomaly: e.detail.kind === "surface_filtered" || message[1] === message[2] && (message[0] || !message[1]),
+    request_blocked: whole, malformed: whole && !named && none_of_request, malformed_lines: whole && !named && none_of_request, notification: whole && e.method !== null, anomaly: e.detail.kind === "surface_filtered" ? whole && e.direction === "server_to_client" && e.detail.offset !== null && e.detail.note !== null
+      : message[1] === message[2] && (message[0] || !message[1]),
     surface_observed: none && none_of_request, tool_requested: none && named, tool_denied: none && named, tool_executed: none && named,
   };
   says(form[e.event] ?? (none && !named && none_of_request), "it does not have the members of its kind");
@@ -1673,7 +1680,7 @@ async function keyLine(text, session) {
   must(ORIGIN.test(lines[1]) && (!session || lines[1] === `assay/session/${session}`), "a certificate of another session");
   const key = await verifierKey(lines[2]);
   must(key.name === lines[1], "a session key with another name");
-  return { origin: lines[1], key, role: lines[3], signer: sha256hex(signer.key), signerName: signer.name.slice("assay/signer/".length) };
+  return { origin: lines[1], key, role: lines[3], signer: sha256hex(signer.key), signerKey: signer.key, signerName: signer.name.slice("assay/signer/".length) };
 }
 
 async function checkpointText(note, by) {
@@ -1857,33 +1864,56 @@ function conclude(pack, signers, strict) {
 
 // ---- Proofs of single events (C2SP tlog-proof) ----
 
+/** The parts of a tlog-proof. */
+function proofParts(text) {
+  const split = text.indexOf("\n\n");
+  must(split >= 0, "no empty line before the checkpoint");
+  const [magic, extra, index, ...path] = text.slice(0, split).split("\n");
+  must(magic === "c2sp.org/tlog-proof@v1", "not a proof of version 1");
+  must(extra?.startsWith("extra ") && /^index (?:0|[1-9]\d{0,15})$/.test(index ?? ""), "extra data or index are missing");
+  must(path.length <= LIMIT.path, "more than 63 hashes");
+  const hashes = path.map((hash) => unbase64(hash)), raw = unbase64(extra.slice(6));
+  must(hashes.every((hash) => hash?.length === 32), "a hash that is none");
+  must(raw, "the extra data is not in base64");
+  return { place: Number(index.slice(6)), hashes, raw, note: text.slice(split + 2) };
+}
+
+/** The line of the ledger about the end of a session: it has this root and this key, and stands in a tree that the long-term key signed. */
+async function inLedger(text, session, by, stated) {
+  const { place, hashes, raw, note } = proofParts(text), written = textOf(raw), l = line(written);
+  integerVersion(l.v, READS.ledger);
+  const fault = wrong(l, SHAPES.ledger_end);
+  must(!fault, `the ledger's line: ${fault}`);
+  must(raw.length <= LIMIT.ledger && l.v === 4 && l.ledger_seq === place, "the ledger's line is not what its kind or its number says");
+  must(sha256hex(written.replace(`"hash":"${l.hash}",`, "")) === l.hash, "the hash of the ledger's line is not its own");
+  must(l.session_id === session && l.event_count === stated.size && l.tree_root === hexOf(stated.root) && l.session_key === sha256hex(by.key.key),
+    "the ledger's line does not say that the session ended with this root and this key");
+  const origin = note.slice(0, note.indexOf("\n"));
+  must(/^assay\/ledger\/[0-9a-f]{32}$/.test(origin) || (/^[!-*,-~]{1,200}$/.test(origin) && !/^(?:assay\/|\{|DSSE)/.test(origin)), "the note about the ledger has a name that no log has");
+  const log = await checkpointText(note, { origin, key: named(origin, by.signerKey) });
+  const root = rootOfProof(place, log.size, leafHash(unhex(l.hash)), hashes);
+  must(root && equal(root, log.root), "the ledger's line does not stand in the tree that was signed");
+  return { origin, ledger_seq: place, lines: log.size, at: l.at };
+}
+
 /** Verifies a `.tlog-proof`. */
 export async function verifyProof(bytes, { signers = [] } = {}) {
   const out = { schema: "assay.proof.v1", exit_code: 2, verdict: "REFUSED", reason: null };
   try {
     must(bytes.length <= LIMIT.proof, "longer than 4 MiB");
-    const text = textOf(bytes), split = text.indexOf("\n\n");
-    must(split >= 0, "no empty line before the checkpoint");
-    const [magic, extra, index, ...path] = text.slice(0, split).split("\n");
-    must(magic === "c2sp.org/tlog-proof@v1", "not a proof of version 1");
-    must(extra?.startsWith("extra ") && /^index (?:0|[1-9]\d{0,15})$/.test(index ?? ""), "extra data or index are missing");
-    must(path.length <= LIMIT.path, "more than 63 hashes");
-    const hashes = path.map((hash) => unbase64(hash));
-    must(hashes.every((hash) => hash?.length === 32), "a hash that is none");
-    const raw = unbase64(extra.slice(6));
-    must(raw, "the extra data is not in base64");
+    const { place, hashes, raw, note } = proofParts(textOf(bytes));
     const x = line(textOf(raw));
     integerVersion(x.v, READS.proof);
     const fault = wrong(x, SHAPES.extra);
     must(!fault, fault);
     must(x.reveal.length === 0, "reveal is not empty");
+    must(x.v === (x.ledger === null ? 1 : 2), "the extra data is not what its version has");
     const e = line(x.event);
     integerVersion(e.v, READS.event);
     must(!wrong(e, SHAPES.event), `the event: ${wrong(e, SHAPES.event)}`);
     must(sha256hex(x.event.replace(`"hash":"${e.hash}",`, "")) === e.hash, "the hash of the event is not its own");
-    const place = Number(index.slice(6));
     must(e.event_seq === place, "the event is another than the proven one");
-    const by = await keyLine(x.key, e.session_id), stated = await checkpointText(text.slice(split + 2), by);
+    const by = await keyLine(x.key, e.session_id), stated = await checkpointText(note, by);
     const root = rootOfProof(place, stated.size, leafHash(unhex(e.hash)), hashes);
     must(root && equal(root, stated.root), "the path does not lead to the root of the checkpoint");
     if (x.receipt !== null) {
@@ -1892,9 +1922,10 @@ export async function verifyProof(bytes, { signers = [] } = {}) {
       must(r.receipt_id === e.detail.receipt_id, "the event does not bind this receipt");
       out.receipt = r;
     } else out.receipt = null;
+    const ledger = x.ledger === null ? null : await inLedger(x.ledger, e.session_id, by, stated);
     const signer = !signers.length ? "UNPINNED" : signers.includes(by.signer) ? "PINNED" : "UNTRUSTED";
     Object.assign(out, { verdict: "PROVEN", session_id: e.session_id, event_seq: place, event: e, events: stated.size, stated_by: by.role,
-      receipt_id: e.detail.receipt_id ?? null, signer: by.signer, signer_id: by.signerName, signer_verdict: signer, exit_code: signer === "UNTRUSTED" ? 2 : 0 });
+      ledger, receipt_id: e.detail.receipt_id ?? null, signer: by.signer, signer_id: by.signerName, signer_verdict: signer, exit_code: signer === "UNTRUSTED" ? 2 : 0 });
   } catch (error) {
     if (error instanceof Newer) Object.assign(out, { verdict: "UNSUPPORTED", exit_code: 3 });
     else if (!(error instanceof Bad)) throw error;

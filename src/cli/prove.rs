@@ -13,15 +13,20 @@ use crate::{
         prove::{ProveError, What, prove},
         verify::{
             SignerVerdict,
-            proof::{MAX_PROOF_FILE, Proof, ProofError, Proven},
+            proof::{InLedger, MAX_PROOF_FILE, Proof, ProofError, Proven, of_ledger},
             request::fingerprint,
         },
     },
+    paths::AuditDir,
+    record::log::{self, Ended},
     text::counted,
 };
 use clap::Args;
 use serde::Serialize;
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 /// `schema` of the document about a proof.
 const SCHEMA: &str = "assay.proof.v1";
@@ -92,12 +97,26 @@ pub fn run(args: &ProveArgs) -> Result<Exit, Failure> {
         (Some(id), _) => What::Receipt(id),
         (None, event) => What::Event(event.unwrap_or_default()),
     };
-    let proof = prove(&pack.dir, what)?.to_string();
+    let proof = with_ledger(prove(&pack.dir, what)?, &pack.dir).to_string();
     match &args.out {
         Some(path) => out::new_file(path, proof.as_bytes())?,
         None => out::stdout(proof.as_bytes())?,
     }
     Ok(Exit::Ok)
+}
+
+/// The same with the line of the ledger beside the pack that says how the session ended, if that is signed by the same key and
+/// the proof is of the whole session.
+fn with_ledger(proof: Proof, pack: &Path) -> Proof {
+    let Ok(proven) = proof.clone().verify(&[]) else { return proof };
+    let Some(dir) = pack.canonicalize().ok().and_then(|pack| Some(AuditDir::at(pack.parent()?.parent()?))) else {
+        return proof;
+    };
+    let Ok(Some(Ended { line, index, path, note })) = log::ended(&dir, proven.session_id) else { return proof };
+    let mut more = proof.clone();
+    more.extra.ledger = Some(of_ledger(&line, index, path, &note));
+    more.extra.v = more.extra.version();
+    if more.clone().verify(&[]).is_ok() { more } else { proof }
 }
 
 /// What is printed as JSON.
@@ -146,6 +165,9 @@ fn words(p: &Proven) -> String {
     );
     if let Some(line) = &p.receipt_line {
         let _ = writeln!(text, "receipt   {}", short(line));
+    }
+    if let Some(InLedger { origin, ledger_seq, lines, at }) = &p.ledger {
+        let _ = writeln!(text, "ledger    line {ledger_seq} of {lines}, of {at}, in {}", short(origin));
     }
     let verdict = match p.signer_verdict {
         SignerVerdict::Pinned => "a key that you named",

@@ -113,6 +113,9 @@ pub struct ProxyArgs {
     /// Name of the server in receipts: letters, digits, '.', '_', '-' [default: derived from the command]
     #[arg(long, value_name = "ID", value_parser = server_id)]
     pub server_id: Option<String>,
+    /// A session that grew has a signed checkpoint at least so often (seconds, from 1 to 3600)
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = checkpoint_every)]
+    pub checkpoint_every: Duration,
     /// Seconds that calls in flight have to finish after the client hangs up or a signal arrives
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub shutdown_timeout: Duration,
@@ -216,6 +219,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     } else {
         Err("expected 0 to 86400 seconds".to_owned())
     }
+}
+
+fn checkpoint_every(text: &str) -> Result<Duration, String> {
+    let whole = text.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
+    whole.map(Duration::from_secs).ok_or_else(|| "expected 1 to 3600 seconds".to_owned())
 }
 
 pub(super) fn server_id(text: &str) -> Result<String, String> {
@@ -337,6 +345,7 @@ fn options(args: &ProxyArgs) -> Result<Options, Failure> {
         auto_pack: args.auto_pack,
         keep: args.keep,
         interval: args.pack_interval,
+        checkpoint_every: args.checkpoint_every,
         shutdown_timeout: args.shutdown_timeout,
         json: args.json,
         surface: surface(args)?,
@@ -370,6 +379,8 @@ mod tests {
             "fs.1",
             "--shutdown-timeout",
             "2.5",
+            "--checkpoint-every",
+            "5",
             "--",
             "python",
             "--version",
@@ -378,6 +389,10 @@ mod tests {
         .unwrap();
         assert!(!args.auto_pack && !args.json && !args.store_args);
         assert_eq!(args.pack_interval, PackInterval::Every(Duration::from_mins(15)));
+        assert_eq!(args.checkpoint_every, Duration::from_secs(5));
+        for bad in ["0", "0.5", "3601", "x"] {
+            assert!(parse(&["--checkpoint-every", bad, "--", "x"]).is_err(), "{bad}");
+        }
         assert_eq!((args.store_limit, args.shutdown_timeout), (4 << 20, Duration::from_millis(2500)));
         assert_eq!(args.command, ["python", "--version", "--json"]);
         args.check().unwrap();

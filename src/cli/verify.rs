@@ -41,7 +41,8 @@ const WHY: usize = 3;
                   made it. Get the fingerprint another way (assay keys show, where it was signed) and give it\n\
                   to --signer.\n\n\
                   Exit codes: 0 intact and every demand is met; 1 intact, but a demand is not met;\n\
-                  2 TAMPERED or UNTRUSTED; 3 not a readable pack, or UNSUPPORTED: a later version wrote part of it.\n\
+                  2 TAMPERED, UNTRUSTED or FORK; 3 not a readable pack, or UNSUPPORTED: a later version wrote\n\
+                  part of it.\n\
                   Of several packs each has a line, and the worst decides: 2, then 3, then 1.")]
 pub struct VerifyArgs {
     /// Packs: directories, archives of them (.zip, .tar, .tar.gz), audit directories, last, last~1, or sessions' ids or
@@ -84,6 +85,12 @@ pub struct VerifyArgs {
     /// The CI run that built it was of this commit: 40 hex digits
     #[arg(long, value_name = "SHA", value_parser = commit)]
     expected_commit_sha: Option<String>,
+    /// Your memory: compare packs with those of their sessions that you have seen before
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Remember packs, where none of their session is known
+    #[arg(long, requires = "state")]
+    update_state: bool,
     #[command(flatten)]
     elsewhere: Elsewhere,
     /// Also write the report as JSON to a new file
@@ -106,6 +113,7 @@ impl VerifyArgs {
             json: self.json,
             lock: self.lock.clone(),
             out: self.out.clone(),
+            state: self.state.clone().map(|path| (path, self.update_state)),
             elsewhere: self.elsewhere.given(),
             demands: VerifyOptions {
                 strict: self.strict,

@@ -29,12 +29,13 @@ pub fn is_of_connection(header: &str) -> bool {
 }
 
 /// Options of the proxy that take a value as the next argument; a test of the proxy's options holds them to this list.
-pub const WITH_VALUE: [&str; 38] = [
+pub const WITH_VALUE: [&str; 39] = [
     "--allow-host",
     "--allow-origin",
     "--audit-dir",
     "--cacert",
     "--capture-size",
+    "--checkpoint-every",
     "--cleartext",
     "--endpoint",
     "--header",

@@ -105,6 +105,7 @@ impl Lane {
             store_limit: 1 << 20,
             auto_pack: true,
             interval: PackInterval::Session,
+            checkpoint_every: crate::record::checkpoint::EVERY,
             shutdown_timeout: GRACE,
             json,
             surface: SurfaceOptions {

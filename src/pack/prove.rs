@@ -4,7 +4,7 @@ use super::{
     calls::{CallsError, lines},
     verify::{
         Integrity, VerifyError, VerifyOptions,
-        proof::{Extra, PROOF_VERSION, Proof},
+        proof::{Extra, Proof},
         source::PackDir,
         verify,
     },
@@ -86,7 +86,9 @@ pub fn prove(pack: &Path, what: What) -> Result<Proof, ProveError> {
     let Stated { key, note, size, .. } = stated(&dir, index)?.ok_or(ProveError::NoCheckpoints)?;
     let beside = tree::inclusion(index, size).map_err(|_| ProveError::NoEvent(size))?;
     let (event, path) = path(&dir, index, &beside)?;
-    Ok(Proof { index, path, note, extra: Extra { event, key, ledger: (), receipt, reveal: [], v: PROOF_VERSION } })
+    let mut extra = Extra { event, key, ledger: None, receipt, reveal: [], v: 0 };
+    extra.v = extra.version();
+    Ok(Proof { index, path, note, extra })
 }
 
 /// The last checkpoint of the recorder that covers this event; of recovery if there is none.

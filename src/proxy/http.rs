@@ -134,8 +134,16 @@ impl Ready {
         let failed = |why: String| Failure::failed(why);
         let first = signer.clone().filter(|_| usable);
         let (auto_pack, keep, live_content) = (options.auto_pack, options.keep, options.live_content);
-        let keeping =
-            Keeping { dir: dir.clone(), usable, signer: signer.clone(), auto_pack, keep, live_content, status };
+        let keeping = Keeping {
+            dir: dir.clone(),
+            usable,
+            signer: signer.clone(),
+            auto_pack,
+            checkpoint_every: options.checkpoint_every,
+            keep,
+            live_content,
+            status,
+        };
         let limits = Limits { idle_ns: http.session_idle.as_nanos() as u64, sessions: http.max_sessions };
         let served = Served { url: http.url.as_str(), limits, capacity: http.capture_size };
         let Exchanges { log, key, waker, source, leftovers, reload, policy, process: number, identity, pins } =

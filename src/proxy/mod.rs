@@ -103,6 +103,8 @@ pub struct Options {
     pub store_limit: usize,
     /// Whether a pack is built when a session ends.
     pub auto_pack: bool,
+    /// How long a session that grew goes without a checkpoint at most.
+    pub checkpoint_every: Duration,
     /// Which sessions of the audit directory stay when one has ended; `None` keeps all.
     pub keep: Option<Keep>,
     /// When packs are closed.
@@ -221,7 +223,16 @@ fn run_with(options: &Options, upstream: Option<&Upstream>) -> Result<Exit, Fail
     let upstream = upstream.map(|upstream| &upstream.bridge);
     let start = Start { options, upstream, dir: &dir, usable, session, started, status, waker, signer: signer.clone() };
     let (auto_pack, keep, live_content) = (options.auto_pack, options.keep, options.live_content);
-    let keeping = Keeping { dir: dir.clone(), usable, signer, auto_pack, keep, live_content, status };
+    let keeping = Keeping {
+        dir: dir.clone(),
+        usable,
+        signer,
+        auto_pack,
+        checkpoint_every: options.checkpoint_every,
+        keep,
+        live_content,
+        status,
+    };
     let begun = spawned.and_then(|(child, pipes, log)| {
         let child = Arc::new(child);
         begin(&start, keeping, events, rules, &child, (pipes, log)).inspect_err(|_| {

@@ -20,7 +20,7 @@ use crate::{
         source::Source,
     },
     relay::Waker,
-    seal::certifier,
+    seal::certifier_every,
     sys,
 };
 use std::{
@@ -87,7 +87,7 @@ impl Process {
         let log = keeping.usable.then(|| status::log_to(&keeping.dir, keeping.status)).flatten();
         let (ended, sealed) = mpsc::sync_channel(WAITING);
         let (files, to_sync) = mpsc::channel();
-        let certify = keeping.signer.as_ref().and_then(certifier);
+        let certify = keeping.signer.as_ref().and_then(|signer| certifier_every(signer, keeping.checkpoint_every));
         let sealer = seal::Sealer { keeping: keeping.clone(), live: hub.clone() };
         let started = sync::start(to_sync).map_err(|e| format!("no thread for syncing: {e}")).and_then(|()| {
             let seal = move || sealer.run(&sealed);

@@ -16,6 +16,7 @@ use std::{
         mpsc::{self, Receiver},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 /// Sessions that are pruned when one has ended, at most.
@@ -28,6 +29,8 @@ pub(super) struct Keeping {
     /// Whether anything can be written there.
     pub(super) usable: bool,
     pub(super) signer: Option<Arc<Signer>>,
+    /// How long a session that grew goes without a checkpoint.
+    pub(super) checkpoint_every: Duration,
     pub(super) auto_pack: bool,
     /// Which sessions of the directory stay when one has ended.
     pub(super) keep: Option<Keep>,

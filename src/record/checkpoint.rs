@@ -34,7 +34,7 @@ use zeroize::Zeroizing;
 /// A session that grew has a checkpoint after so many events,
 const EVERY_EVENTS: u64 = 1024;
 /// or after so long, whichever comes first; both are looked at when files are synced.
-const EVERY: Duration = Duration::from_secs(30);
+pub const EVERY: Duration = Duration::from_secs(30);
 /// The ledger names a checkpoint of a session that grew after so long.
 const IN_LEDGER: Duration = Duration::from_mins(10);
 /// Hashes that wait for whoever syncs; beyond this the recorder takes them into the tree itself. 2 MiB.
@@ -50,6 +50,11 @@ pub trait Certify: Send + Sync {
     /// # Errors
     /// The key cannot be used now.
     fn sign(&self, text: &[u8]) -> io::Result<[u8; 64]>;
+
+    /// How long a session that grew goes without a checkpoint at most.
+    fn every(&self) -> Duration {
+        EVERY
+    }
 }
 
 /// What went wrong.
@@ -231,7 +236,7 @@ impl Checkpoints {
             }
         }
         let Some(Some(by)) = self.by.get() else { return Ok(()) };
-        if !writer.is_due(grown.tree.size(), is_last) {
+        if !writer.is_due(grown.tree.size(), is_last, by.every()) {
             return Ok(());
         }
         let places = [(&self.paths.receipts, grown.receipts), (&self.paths.segment, grown.segment)];
@@ -289,9 +294,9 @@ impl Writer {
         key.map(|(key, _)| sha256_hex(key.public()))
     }
 
-    fn is_due(&self, size: u64, is_last: bool) -> bool {
+    fn is_due(&self, size: u64, is_last: bool, every: Duration) -> bool {
         let grew = size.saturating_sub(self.size);
-        let early = || self.size == 0 || grew >= EVERY_EVENTS || self.at.elapsed() >= EVERY;
+        let early = || self.size == 0 || grew >= EVERY_EVENTS || self.at.elapsed() >= every;
         grew > 0 && (is_last || !self.is_spoiled && early())
     }
 
@@ -388,7 +393,7 @@ mod tests {
     use ed25519_dalek::{Signature, VerifyingKey};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    struct Owner(SigningKey, Key, Arc<AtomicBool>);
+    struct Owner(SigningKey, Key, Arc<AtomicBool>, Duration);
 
     impl Certify for Owner {
         fn key(&self) -> &Key {
@@ -401,6 +406,10 @@ mod tests {
             } else {
                 Ok(self.0.sign(text).to_bytes())
             }
+        }
+
+        fn every(&self) -> Duration {
+            self.3
         }
     }
 
@@ -430,7 +439,7 @@ mod tests {
             let secret = SigningKey::from_bytes(&[1; 32]);
             let key = signer("owner", secret.verifying_key().to_bytes()).unwrap();
             let locked = Arc::new(AtomicBool::new(false));
-            all.certified_by(Some(Arc::new(Owner(secret, key, locked.clone()))));
+            all.certified_by(Some(Arc::new(Owner(secret, key, locked.clone(), EVERY))));
             Self { _tmp: tmp, dir, paths, all, files: files.into(), tree: Frontier::default(), locked }
         }
 
@@ -550,6 +559,21 @@ mod tests {
         assert_eq!(place.stated(), [(1, Role::Recorder)]);
         place.all.sync(true, &mut place.files).unwrap();
         assert_eq!(place.stated(), [(1, Role::Recorder), (EVERY_EVENTS + 1, Role::Recovery)]);
+    }
+
+    #[test]
+    fn a_session_that_grew_is_stated_as_often_as_was_asked_for() {
+        let mut place = Place::new(Role::Recorder);
+        place.all = Checkpoints::new(&place.dir, &place.paths, Role::Recorder);
+        let secret = SigningKey::from_bytes(&[1; 32]);
+        let key = signer("owner", secret.verifying_key().to_bytes()).unwrap();
+        place.all.certified_by(Some(Arc::new(Owner(secret, key, place.locked.clone(), Duration::ZERO))));
+        for size in 1..4 {
+            place.grow(1);
+            place.all.sync(false, &mut place.files).unwrap();
+            place.all.sync(false, &mut place.files).unwrap();
+            assert_eq!(place.stated().len(), size);
+        }
     }
 
     #[test]

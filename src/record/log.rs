@@ -20,7 +20,7 @@ use crate::{
     files::{self, Tree},
     lines::Lines,
     model::{
-        GENESIS, LedgerKind,
+        GENESIS, LedgerKind, SessionId,
         checkpoint::{read_text, text_of},
         ledger::{LedgerMembers, LogName, MAX_LINE, Renewed, entry},
         line::{number, text},
@@ -31,7 +31,7 @@ use crate::{
     paths::AuditDir,
     text::counted,
     tiles::{Edge, Kind, Place, Tile, WIDTH, places},
-    tree::{Hash, leaf},
+    tree::{self, Frontier, Hash, leaf},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -224,6 +224,54 @@ pub fn verifier_key(dir: &AuditDir, public: [u8; 32]) -> Result<Key, LogError> {
     Key::new(&origin, public).ok_or(LogError::Name(origin))
 }
 
+/// The line about the end of a session, and where it stands in the tree that was signed last.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// The line, without its line feed.
+    pub line: Vec<u8>,
+    /// Its number, from 0.
+    pub index: u64,
+    /// Roots of the subtrees beside it.
+    pub path: Vec<Hash>,
+    /// The signed note.
+    pub note: String,
+}
+
+/// The line of the ledger about the end of a session, with what proves it to whoever has the note; `None` if there is none, or
+/// nobody has signed it yet. Whether the note is signed is not looked at. It reads, and changes nothing.
+///
+/// # Errors
+/// [`LogError::Io`].
+pub fn ended(dir: &AuditDir, session: SessionId) -> Result<Option<Ended>, LogError> {
+    let note = match dir.files().read(&dir.log().join("checkpoint"), note::MAX_NOTE as u64) {
+        Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(at(&dir.log())(e)),
+    };
+    let said = note.rfind("\n\n").and_then(|end| read_text(note.get(..=end)?));
+    let Some((_, size, _)) = said else { return Ok(None) };
+    let file = dir.files().open(&dir.ledger()).map_err(at(&dir.ledger()))?;
+    let (mut found, wanted) = (None, session.to_string());
+    each_line(&file, &mut |n, bytes| {
+        let members = LedgerMembers::of_line(bytes).unwrap_or_default();
+        let is_end = text(members.kind).as_deref() == Some(LedgerKind::SegmentEnd.as_str());
+        if is_end && text(members.session_id).as_deref() == Some(&*wanted) {
+            found = Some((n, bytes.to_vec()));
+        }
+    })
+    .map_err(at(&dir.ledger()))?;
+    let Some((index, line)) = found else { return Ok(None) };
+    let Ok(beside) = tree::inclusion(index, size) else { return Ok(None) };
+    let mut trees = vec![Frontier::default(); beside.len()];
+    each_line(&file, &mut |n, bytes| {
+        if let Some((_, tree)) = beside.iter().zip(&mut trees).find(|(range, _)| range.contains(&n)) {
+            tree.push(leaf(&entry(bytes)));
+        }
+    })
+    .map_err(at(&dir.ledger()))?;
+    Ok(Some(Ended { line, index, path: trees.iter().map(Frontier::root).collect(), note }))
+}
+
 /// Where a log is, and what is remembered of it; while it is open nobody else signs it.
 struct Log<'d> {
     dir: &'d AuditDir,
@@ -410,13 +458,21 @@ impl<'d> Log<'d> {
 
 /// Hands out the entries of all lines; gives the name of the log that they are.
 fn lines_of(file: &std::fs::File, see: &mut dyn FnMut(u64, Hash)) -> io::Result<String> {
-    let (mut name, mut n) = (LogName::default(), 0);
-    Lines::of(file.try_clone()?).at_most(MAX_LINE).each(&mut |line| {
-        let bytes = line.bytes.unwrap_or_default();
+    let mut name = LogName::default();
+    each_line(file, &mut |n, bytes| {
         see(n, entry(bytes));
         name.line(n, bytes);
+    })?;
+    Ok(name.into_origin())
+}
+
+/// Hands out all lines from the first on, each with its number.
+fn each_line(file: &std::fs::File, see: &mut dyn FnMut(u64, &[u8])) -> io::Result<()> {
+    let mut n = 0;
+    Lines::of(file.try_clone()?).at_most(MAX_LINE).each(&mut |line| {
+        see(n, line.bytes.unwrap_or_default());
         n += 1;
         true
     })?;
-    Ok(name.into_origin())
+    Ok(())
 }

@@ -78,6 +78,7 @@ pub fn finish(
         signer: Signer { verdict: signer, fingerprint: notes.fingerprint, signer_id: signer_id.map(str::to_owned) },
         unmet: notes.unmet,
         facts: notes.facts,
+        memory: None,
         verified_at: notes.options.now,
     }
 }

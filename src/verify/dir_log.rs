@@ -1,7 +1,6 @@
 //! The ledger of an audit directory as a log: its tree against what was signed, against its tiles, and against what the verifier
 //! remembers.
 
-pub use super::finding::{FORK, ROLLBACK};
 use super::{
     anchor::{self, Known},
     finding::Finding,
@@ -11,6 +10,10 @@ use super::{
     state::{KnownLog, Remembered, State},
     trust,
     words::{SignerVerdict, Stage},
+};
+pub use super::{
+    finding::{FORK, ROLLBACK},
+    words::Memory,
 };
 use crate::{
     model::{
@@ -73,23 +76,6 @@ pub struct RenewedReport {
     pub was: String,
     /// Why, as the line says.
     pub reason: Option<String>,
-}
-
-/// What the verifier's memory says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Memory {
-    /// Nothing was asked.
-    #[default]
-    NotAsked,
-    /// Nothing is remembered of this log.
-    FirstSeen,
-    /// The ledger begins with what is remembered.
-    Consistent,
-    /// It has less.
-    Rollback,
-    /// It has other lines.
-    Fork,
 }
 
 /// What was remembered, and what is there.

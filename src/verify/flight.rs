@@ -444,6 +444,14 @@ fn compare(f: &Flight, event: &Event<'_>, call: &Call<'_>, known: Known, over: O
         let word = |yes: bool| if yes { "cancelled" } else { "not cancelled" }.to_owned();
         out.push(("outcome_reason", word(f.cancelled), word(cancelled)));
     }
+    if let (Detail::Anomaly(said), Some(reason)) = (&event.detail, &call.outcome_reason)
+        && said.kind.known == Some(AnomalyKind::NoResponse)
+        && !f.cancelled
+        && said.note != Some(reason.text)
+    {
+        let note = said.note.map_or_else(|| "null".to_owned(), cursor::shown);
+        out.push(("outcome_reason", note, cursor::shown(reason.text)));
+    }
     if super::sense::is_for(call, OutcomeReason::HttpError) && !over.failed && !cut {
         out.push(("outcome_reason", "no exchange that failed".to_owned(), "http_error".to_owned()));
     }

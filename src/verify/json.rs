@@ -4,7 +4,7 @@ use super::{
     document::{Check, EvidenceRef, Parts, Subject, Verdicts, document},
     escrow::Covered,
     report::{Signer, StageReport, VerifyReport},
-    words::{Completeness, Integrity, SignerVerdict, StageStatus},
+    words::{Completeness, Integrity, Memory, SignerVerdict, StageStatus},
 };
 use crate::{
     claims::ClaimSetResult,
@@ -27,6 +27,8 @@ struct Own<'a> {
     exit_code: u8,
     errors_omitted: u64,
     event_count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     coverage: Option<&'a Covered>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +84,7 @@ impl Serialize for VerifyReport {
                 exit_code: self.exit().code(),
                 errors_omitted: self.errors_omitted,
                 event_count: f.event_count,
+                memory: self.memory,
                 coverage: f.coverage.as_ref(),
                 redacted_contents: Some(f.redacted_contents).filter(|n| *n > 0),
                 stages: &self.stages,

@@ -205,6 +205,9 @@ impl<'a> Judging<'a> {
             Detail::SurfaceDrift(d) => {
                 self.result.drifts += u64::from(!d.new_context);
                 wrong.extend(drift(d));
+                if d.root.is_some() && d.root.as_deref() != self.told.root() {
+                    wrong.push("the root of what differs is not the one that was announced");
+                }
             }
             Detail::RequestReceived(d) => {
                 let (Some(now), Some(tool), Some(invocation)) = (&self.now, d.tool_name, e.invocation_id) else {

@@ -40,6 +40,9 @@ Options:
       --check-expiry               Do not accept a pack whose `valid_until` has passed
       --require-ci-binding         Do not accept a pack that does not say which CI run built it
       --expected-commit-sha SHA    The CI run that built it was of this commit: 40 hex digits
+      --state FILE                 Your memory: compare the pack with the one of its session that
+                                   you have seen before
+      --update-state               Remember the pack, if none of its session is known
       --out FILE                   Also write the report as JSON to a new file
   -h, --help                       Print help
   -V, --version                    Print version
@@ -52,7 +55,8 @@ against the key inside it is UNPINNED: it is intact, but anyone can have made it
 another way and give it to --signer.
 
 Exit codes: 0 intact and every demand is met; 1 intact, but a demand is not met;
-2 TAMPERED or UNTRUSTED; 3 not a readable pack, or UNSUPPORTED: a later version wrote part of it
+2 TAMPERED, UNTRUSTED or FORK; 3 not a readable pack, or UNSUPPORTED: a later version wrote
+part of it
 ";
 
 /// What the arguments ask for.
@@ -151,6 +155,8 @@ fn parse(args: Vec<OsString>) -> Result<Asked, lexopt::Error> {
             }
             "lock" => request.lock = Some(path(&mut parser)?),
             "out" => request.out = Some(path(&mut parser)?),
+            "state" => request.state = Some((path(&mut parser)?, false)),
+            "update-state" => {}
             other => {
                 let known = ELSEWHERE.iter().find(|known| known.name == other);
                 let known = known.ok_or_else(|| lexopt::Error::from(format!("unknown option --{other}")))?;
@@ -164,6 +170,9 @@ fn parse(args: Vec<OsString>) -> Result<Asked, lexopt::Error> {
     }
     if request.demands.cards == [claims::LIST] {
         return Ok(Asked::Cards);
+    }
+    if seen.iter().any(|option| option == "update-state") {
+        request.state.as_mut().ok_or("--update-state needs --state FILE")?.1 = true;
     }
     request.pack = pack.ok_or("the directory of a pack is missing")?;
     Ok(Asked::Verify(Box::new(request)))

@@ -5,14 +5,16 @@ use super::{options::VerifyOptions, signature::verify_ed25519, trust, words::Sig
 use crate::{
     canon,
     model::{
-        EventKind, ReceiptId, SessionId,
-        checkpoint::{Checkpoints, Said, Wrong, checkpoint_line},
-        event::EventView,
+        EventKind, LedgerKind, LedgerLine, ReceiptId, SessionId, WallTime,
+        checkpoint::{Checkpoints, Said, Wrong, checkpoint_line, read_text},
+        event::{EventView, hash_of_line},
+        ledger::{LogName, MAX_LINE, entry},
         reading::{self, Reading, TooNew, versioned},
         sha256_hex, to_line,
     },
     tree::{self, Hash, MAX_PROOF, leaf},
 };
+use assay_evidence::note::{self, Key, Verifier};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -22,7 +24,8 @@ use std::fmt;
 /// | version | change |
 /// |---|---|
 /// | 1 | first |
-pub const PROOF_VERSION: u32 = 1;
+/// | 2 | `ledger` may be a proof of the ledger's line about the session's end |
+pub const PROOF_VERSION: u32 = 2;
 
 /// Bytes of a proof that is read.
 pub const MAX_PROOF_FILE: u64 = 4 << 20;
@@ -38,18 +41,26 @@ pub struct Extra {
     pub event: String,
     /// The line of the session's key.
     pub key: String,
-    /// Always `null` in version 1.
-    pub ledger: (),
+    /// A proof of the line of the ledger that has the checkpoint's root; always `null` in version 1.
+    pub ledger: Option<String>,
     /// The line of the receipt that the event binds, if it is disclosed.
     pub receipt: Option<String>,
     /// Always empty in version 1.
     pub reveal: [(); 0],
-    /// [`PROOF_VERSION`].
+    /// [`Extra::version`].
     #[serde(deserialize_with = "reading::known::<Extra, _>")]
     pub v: u32,
 }
 
-versioned!(Extra, "proof", PROOF_VERSION);
+versioned!(Extra, "proof", from 1, to PROOF_VERSION, "v");
+
+impl Extra {
+    /// The lowest version that can say it.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        if self.ledger.is_some() { 2 } else { 1 }
+    }
+}
 
 /// A proof of one event.
 #[derive(Debug, Clone)]
@@ -62,6 +73,28 @@ pub struct Proof {
     pub note: String,
     /// What leads from the event to who signed.
     pub extra: Extra,
+}
+
+/// The line of a ledger that says how a session ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InLedger {
+    /// The name of the log that the ledger is.
+    pub origin: String,
+    /// The number of the line, from 0.
+    pub ledger_seq: u64,
+    /// How many lines the ledger had when that was signed.
+    pub lines: u64,
+    /// When the line was written.
+    pub at: WallTime,
+}
+
+/// A file of C2SP tlog-proof as it stands.
+#[derive(Debug, Clone)]
+struct Parts {
+    extra: Vec<u8>,
+    index: u64,
+    path: Vec<Hash>,
+    note: String,
 }
 
 /// Why a proof proves nothing.
@@ -97,6 +130,8 @@ pub struct Proven {
     pub events: u64,
     /// What happened.
     pub event: EventKind,
+    /// The ledger's line about the end of the session, if the proof has it.
+    pub ledger: Option<InLedger>,
     /// The receipt that the event binds.
     pub receipt_id: Option<ReceiptId>,
     /// The line of the event.
@@ -123,10 +158,9 @@ fn refused(what: impl fmt::Display) -> ProofError {
     ProofError::Refused(what.to_string())
 }
 
-impl fmt::Display for Proof {
+impl fmt::Display for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let extra = to_line(&self.extra).map_err(|_| fmt::Error)?;
-        writeln!(f, "{HEAD}\nextra {}\nindex {}", STANDARD.encode(extra), self.index)?;
+        writeln!(f, "{HEAD}\nextra {}\nindex {}", STANDARD.encode(&self.extra), self.index)?;
         for hash in &self.path {
             writeln!(f, "{}", STANDARD.encode(hash))?;
         }
@@ -134,12 +168,9 @@ impl fmt::Display for Proof {
     }
 }
 
-impl Proof {
+impl Parts {
     /// Reads the one form of a proof.
-    ///
-    /// # Errors
-    /// [`ProofError::Form`], [`ProofError::TooNew`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, ProofError> {
+    fn parse(bytes: &[u8]) -> Result<Self, ProofError> {
         let text = std::str::from_utf8(bytes).map_err(|_| form("it is not UTF-8"))?;
         let (head, note) = text.split_once("\n\n").ok_or_else(|| form("no blank line stands before a checkpoint"))?;
         let mut lines = head.split('\n');
@@ -153,17 +184,45 @@ impl Proof {
         let hash = |line: &str| Hash::try_from(STANDARD.decode(line).ok()?).ok();
         let path: Option<Vec<Hash>> = lines.by_ref().take(MAX_PROOF + 1).map(hash).collect();
         let path = path.ok_or_else(|| form("a line of its path is not a hash"))?;
+        let parts = Self { extra, index, path, note: note.to_owned() };
+        if parts.path.len() > MAX_PROOF || parts.to_string() != text {
+            return Err(form("it is not in the one form of a proof"));
+        }
+        Ok(parts)
+    }
+}
+
+/// A proof that a line of a ledger stands in its log: `line` without its line feed, its number, the roots beside it, and the
+/// signed note.
+#[must_use]
+pub fn of_ledger(line: &[u8], index: u64, path: Vec<Hash>, note: &str) -> String {
+    Parts { extra: line.to_vec(), index, path, note: note.to_owned() }.to_string()
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let extra = to_line(&self.extra).map_err(|_| fmt::Error)?;
+        Parts { extra, index: self.index, path: self.path.clone(), note: self.note.clone() }.fmt(f)
+    }
+}
+
+impl Proof {
+    /// Reads the one form of a proof.
+    ///
+    /// # Errors
+    /// [`ProofError::Form`], [`ProofError::TooNew`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, ProofError> {
+        let Parts { extra, index, path, note } = Parts::parse(bytes)?;
         let extra = match reading::read::<Extra>(&extra) {
             Reading::Readable(read) if to_line(&read).is_ok_and(|same| same == extra) => read,
             Reading::Readable(_) => return Err(form("its extra data is not in canonical form (RFC 8785)")),
             Reading::TooNew(e) => return Err(e.into()),
             Reading::Damaged(why) => return Err(form(format_args!("its extra data: {why}"))),
         };
-        let proof = Self { index, path, note: note.to_owned(), extra };
-        if proof.path.len() > MAX_PROOF || proof.to_string() != text {
-            return Err(form("it is not in the one form of a proof"));
+        if extra.v != extra.version() {
+            return Err(form("its extra data is not what its version has"));
         }
-        Ok(proof)
+        Ok(Self { index, path, note, extra })
     }
 
     /// What it proves, to somebody who named these keys.
@@ -206,6 +265,9 @@ impl Proof {
                 return Err(refused("the receipt is not in canonical form (RFC 8785)"));
             }
         }
+        let key = lines.key_in_use().map(|(key, _)| sha256_hex(key.public())).unwrap_or_default();
+        let end = End { session: event.session_id, events: size, root: hex::encode(root), key };
+        let ledger = self.extra.ledger.as_ref().map(|text| in_ledger(text, &end, &signer, &holds)).transpose()?;
         let fingerprint = sha256_hex(signer.public());
         let options = VerifyOptions { signers: signers.to_vec(), ..VerifyOptions::default() };
         Ok(Proven {
@@ -213,6 +275,7 @@ impl Proof {
             event_seq: event.event_seq,
             events: size,
             event: event.event,
+            ledger,
             receipt_id: binding.receipt_id,
             stated_by: role.as_str(),
             signer_verdict: trust::signer(&options, Some(&fingerprint)),
@@ -222,4 +285,39 @@ impl Proof {
             event_line: self.extra.event.clone(),
         })
     }
+}
+
+/// What a ledger's line about the end of a session must say.
+struct End {
+    session: SessionId,
+    events: u64,
+    root: String,
+    key: String,
+}
+
+/// The line of a ledger that such a proof is about: it says so, and the long-term key has signed a tree in which it stands.
+fn in_ledger(text: &str, end: &End, signer: &Key, holds: Verifier<'_>) -> Result<InLedger, ProofError> {
+    let Parts { extra: bytes, index, path, note } = Parts::parse(text.as_bytes())?;
+    let line = match reading::read::<LedgerLine>(&bytes) {
+        Reading::Readable(line) if to_line(&line).is_ok_and(|same| same == bytes) => line,
+        Reading::TooNew(e) => return Err(e.into()),
+        _ => return Err(refused("the ledger's line is not the canonical line of one")),
+    };
+    let hash = hash_of_line(&bytes).filter(|hash| *hash == line.hash);
+    if hash.is_none() || bytes.len() > MAX_LINE || !line.is_of_its_kind() || line.ledger_seq != index {
+        return Err(refused("the ledger's line is not what its hash, its kind or its number says"));
+    }
+    let is_its_end = line.kind == LedgerKind::SegmentEnd
+        && (line.session_id, line.event_count) == (Some(end.session), end.events)
+        && (line.tree_root.as_ref(), line.session_key.as_ref()) == (Some(&end.root), Some(&end.key));
+    if !is_its_end {
+        return Err(refused("the ledger's line does not say that the session ended with this root and this key"));
+    }
+    let origin = note.split('\n').next().filter(|origin| LogName::is_one(origin));
+    let key = origin.and_then(|origin| Key::new(origin, *signer.public()));
+    let key = key.ok_or_else(|| refused("the note about the ledger has a name that no log has"))?;
+    let said = note::open(&note, &key, holds).map_err(refused)?;
+    let (_, lines, root) = read_text(said).ok_or_else(|| refused("the note about the ledger is not a checkpoint"))?;
+    tree::verify_inclusion(&leaf(&entry(&bytes)), index, lines, &path, &root).map_err(refused)?;
+    Ok(InLedger { origin: key.name().to_owned(), ledger_seq: index, lines, at: line.at })
 }

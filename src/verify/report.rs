@@ -3,7 +3,7 @@
 use super::{
     escrow::Covered,
     finding::{Finding, VERSION_UNSUPPORTED},
-    words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage, StageStatus},
+    words::{Claims, Completeness, Exit, Integrity, Memory, SignerVerdict, Stage, StageStatus},
 };
 use crate::{
     claims::ClaimSetResult,
@@ -122,15 +122,18 @@ pub struct VerifyReport {
     pub unmet: Vec<String>,
     /// What the pack says about itself.
     pub facts: PackFacts,
+    /// What the verifier's memory says of the session; `None` without one, or where nothing can be said.
+    pub memory: Option<Memory>,
     /// When it was verified.
     pub verified_at: WallTime,
 }
 
 impl VerifyReport {
-    /// The exit code: 2 TAMPERED or UNTRUSTED, 3 UNSUPPORTED, 1 authentic with an unmet demand, else 0.
+    /// The exit code: 2 TAMPERED, UNTRUSTED or another pack than the one that is remembered, 3 UNSUPPORTED, 1 authentic with an unmet demand, else 0.
     #[must_use]
     pub fn exit(&self) -> Exit {
-        if self.integrity == Integrity::Tampered || self.signer.verdict == SignerVerdict::Untrusted {
+        let is_refuted = self.integrity == Integrity::Tampered || self.signer.verdict == SignerVerdict::Untrusted;
+        if is_refuted || self.memory == Some(Memory::Fork) {
             Exit::Failed
         } else if self.integrity == Integrity::Unsupported {
             Exit::BadInput

@@ -5,6 +5,7 @@ use crate::{
     lock::{Lock, LockError},
     options::{Progress, VerifyError, VerifyOptions},
     report::VerifyReport,
+    state::State,
     terminal::{self, Style},
     verdict,
     words::Exit,
@@ -64,6 +65,8 @@ pub struct Request {
     pub lock: Option<PathBuf>,
     /// A new file that the report is written to as JSON.
     pub out: Option<PathBuf>,
+    /// What was seen before, and whether what is seen now is remembered with it.
+    pub state: Option<(PathBuf, bool)>,
     /// Names in [`ELSEWHERE`] that were given.
     pub elsewhere: Vec<&'static str>,
     /// What is demanded; its lock is that of `lock`.
@@ -112,7 +115,7 @@ pub enum RequestError {
     /// The pack cannot be verified.
     #[error(transparent)]
     Verify(#[from] VerifyError),
-    /// The report cannot be written.
+    /// The report, or what is to be remembered, cannot be written.
     #[error("{}: {source}", .path.display())]
     Write {
         /// Path of the file.
@@ -174,7 +177,7 @@ impl Request {
         Ok(Answer { text, exit: report.exit(), report })
     }
 
-    /// Verifies the pack; nothing is written.
+    /// Verifies the pack; nothing is written but what is to be remembered.
     ///
     /// # Errors
     /// As [`Self::answer`].
@@ -190,7 +193,15 @@ impl Request {
             let lock = plain::named(path).map_err(LockError::Io).and_then(Lock::read);
             demands.lock = Some(lock.map_err(|source| RequestError::Lock { path: path.clone(), source })?);
         }
-        Ok(verify(&self.pack, &demands, progress)?)
+        let mut state = self.state.as_ref().map(|(path, _)| State::read(path, &self.pack)).transpose()?;
+        let mut report = verify(&self.pack, &demands, progress)?;
+        if let (Some(state), Some((path, is_updated))) = (&mut state, &self.state) {
+            state.judge(&mut report);
+            if *is_updated {
+                state.write().map_err(|source| RequestError::Write { path: path.clone(), source })?;
+            }
+        }
+        Ok(report)
     }
 }
 

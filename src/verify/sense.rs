@@ -85,6 +85,10 @@ pub fn event(e: &Event<'_>) -> Option<&'static str> {
         (K::Anomaly, Detail::Anomaly(d)) if matches!(d.kind.known, Some(A::LateResponse | A::UnmatchedResponse)) => {
             e.direction.is_some() && wire && e.detail.offset().is_some()
         }
+        (K::Anomaly, Detail::Anomaly(d)) if d.kind.known == Some(A::SurfaceFiltered) => {
+            let of_server = e.direction == Some(Direction::ServerToClient);
+            of_server && wire && e.detail.offset().is_some() && d.note.is_some()
+        }
         (K::Anomaly, _) => true,
     };
     if !shape {

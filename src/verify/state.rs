@@ -1,11 +1,17 @@
 //! What a verifier remembers of logs and packs, in a file that it keeps away from what it verifies (docs/formats.md, "State of a
 //! verifier").
 
-use super::options::VerifyError;
+use super::{
+    finding::{FORK, Finding},
+    options::VerifyError,
+    report::VerifyReport,
+    words::{Exit, Memory, SignerVerdict, Stage},
+};
 use crate::{
     model::{
         SessionId,
         checkpoint::read_text,
+        pack::MANIFEST,
         reading::{self, Reading, versioned},
         to_line,
     },
@@ -164,6 +170,33 @@ impl State {
         if !self.packs.contains_key(&pack.session_id) {
             self.is_changed = true;
             self.packs.insert(pack.session_id, pack);
+        }
+    }
+
+    /// Compares a pack with the one that is remembered of its session, and remembers one that is authentic where none is. What
+    /// is TAMPERED or UNTRUSTED says nothing about anybody's session.
+    pub fn judge(&mut self, report: &mut VerifyReport) {
+        let facts = &report.facts;
+        let (Some(doc), Some(manifest)) = (&facts.session, &facts.pack_manifest_sha256) else { return };
+        if report.signer.verdict == SignerVerdict::Untrusted
+            || !report.signature_holds()
+            || report.exit() == Exit::Failed
+        {
+            return;
+        }
+        let pack = KnownPack { manifest_sha256: manifest.clone(), session_id: doc.session_id };
+        report.memory = Some(match self.pack(doc.session_id) {
+            None => Memory::FirstSeen,
+            Some(known) if *known == pack => Memory::Consistent,
+            Some(known) => {
+                let what = "you saw another pack of this session";
+                let finding = Finding::new(FORK, Stage::VerifySignature, what).file(MANIFEST);
+                report.errors.push(finding.sides(&known.manifest_sha256, &pack.manifest_sha256));
+                Memory::Fork
+            }
+        });
+        if report.authentic() {
+            self.seen(pack);
         }
     }
 

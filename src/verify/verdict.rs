@@ -5,7 +5,7 @@ use crate::{
     report::{StageReport, VerifyReport},
     terminal::{Style, Tone, short},
     text::{counted, noun, visible},
-    words::{Claims, Completeness, Integrity, SignerVerdict, StageStatus},
+    words::{Claims, Completeness, Integrity, Memory, SignerVerdict, StageStatus},
 };
 use std::{fmt::Write as _, path::Path};
 
@@ -18,6 +18,14 @@ pub fn words(r: &VerifyReport, pack: &Path, program: &str, style: Style) -> Stri
     }
     out.push('\n');
     channels(&mut out, r, style);
+    if let Some((word, tone, text)) = match r.memory {
+        Some(Memory::FirstSeen) => Some(("FIRST_SEEN", Tone::Dim, "nothing is remembered of this session")),
+        Some(Memory::Consistent) => Some(("CONSISTENT", Tone::Good, "this is the pack that you saw before")),
+        Some(Memory::Fork) => Some(("FORK", Tone::Bad, "you saw another pack of this session")),
+        _ => None,
+    } {
+        let _ = writeln!(out, "{:<13} {} {text}", "memory", style.paint(tone, &format!("{word:<13}")));
+    }
     if let Some(covered) = &r.facts.coverage {
         let _ = writeln!(out, "coverage      {covered}");
     }
@@ -185,6 +193,11 @@ fn next_step(r: &VerifyReport, pack: &Path, program: &str) -> String {
     if r.integrity == Integrity::Tampered {
         return "Do not rely on this pack. Ask for the original, and compare it file by file.".to_owned();
     }
+    if r.memory == Some(Memory::Fork) {
+        return "Do not rely on this pack, nor on the other one: whoever signed them has told two stories of one session. \
+                Keep both: together they are the proof."
+            .to_owned();
+    }
     match (r.signer.verdict, &r.signer.fingerprint) {
         (verdict, _) if r.integrity == Integrity::Unsupported && verdict != SignerVerdict::Untrusted => {
             let newer = r.too_new().unwrap_or_default();
@@ -238,6 +251,7 @@ mod tests {
             signer: Signer { verdict, fingerprint: Some("ab".repeat(32)), signer_id: Some("tester".to_owned()) },
             unmet: Vec::new(),
             facts: PackFacts::default(),
+            memory: None,
             verified_at: WallTime::from_millis(0),
         }
     }

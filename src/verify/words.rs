@@ -166,3 +166,19 @@ impl Exit {
         }
     }
 }
+/// What the verifier's memory says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Memory {
+    /// Nothing was asked.
+    #[default]
+    NotAsked,
+    /// Nothing is remembered of this log, or session.
+    FirstSeen,
+    /// The ledger begins with what is remembered, or it is the pack that was seen.
+    Consistent,
+    /// It has less.
+    Rollback,
+    /// It has other lines, or another pack was seen.
+    Fork,
+}

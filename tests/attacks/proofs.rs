@@ -2,15 +2,20 @@
 
 use super::checkpoints::{recorder, sealed};
 use assay::{
-    model::{ReceiptId, event::hash_of_line},
+    model::{
+        LedgerKind, LedgerLine, ReceiptId, WallTime, checkpoint::text_of, event::hash_of_line, ledger::entry,
+        sha256_hex, to_line,
+    },
+    note::Key,
     pack::{
+        keys::Signer,
         prove::{ProveError, What, prove},
         verify::{
             Integrity, SignerVerdict,
-            proof::{Proof, ProofError, Proven},
+            proof::{Proof, ProofError, Proven, of_ledger},
         },
     },
-    tree::MAX_PROOF,
+    tree::{Frontier, Hash, MAX_PROOF, inclusion, leaf},
 };
 use assay_support::{
     forge::{EVENTS, Pack, RECEIPTS, canonical, key_e, key_k, other},
@@ -93,6 +98,85 @@ const ROWS: &[Row] = &[
     ("a checkpoint with another root", |p| p.note = p.note.replacen("\n82\n", "\n81\n", 1)),
 ];
 
+/// The proof with the ledger's line about the end of the session, as third of five, after these were changed; `log` signs.
+fn with_ledger(change: impl FnOnce(&mut LedgerLine), log: &str, signer: &Signer) -> Proof {
+    let mut proof = proven();
+    let key = recorder(sealed().session()).key;
+    let mut line = LedgerLine {
+        anchored: None,
+        at: WallTime::from_millis(0),
+        complete: Some(true),
+        event_count: 82,
+        hash: String::new(),
+        kind: LedgerKind::SegmentEnd,
+        ledger_seq: 2,
+        note: None,
+        pack_manifest_sha256: None,
+        prev_hash: "0".repeat(64),
+        pruned: None,
+        renewed: None,
+        segment: "segment_x.jsonl".to_owned(),
+        segment_hash: "0".repeat(64),
+        session_id: Some(sealed().session()),
+        session_key: Some(sha256_hex(key.public())),
+        tree_root: Some(hex::encode(sealed().root(82))),
+        v: 4,
+    };
+    change(&mut line);
+    line.seal().unwrap();
+    let text = to_line(&line).unwrap();
+    let leaves: Vec<Hash> = (0..5).map(|n| leaf(&if n == 2 { entry(&text) } else { [n; 32] })).collect();
+    let root = |range: std::ops::Range<u64>| {
+        leaves[range.start as usize..range.end as usize].iter().copied().collect::<Frontier>().root()
+    };
+    let path = inclusion(2, 5).unwrap().into_iter().map(root).collect();
+    let said = text_of(log, 5, &root(0..5));
+    let note = Key::new(log, signer.public()).unwrap().note(&said, &signer.sign(said.as_bytes()).unwrap());
+    proof.extra.ledger = Some(of_ledger(&text, 2, path, &note));
+    proof.extra.v = 2;
+    proof
+}
+
+const LOG: &str = "assay/ledger/0123456789abcdef0123456789abcdef";
+
+#[test]
+fn a_proof_says_where_its_session_stands_in_the_ledger_and_no_other_line_is_taken_for_that() {
+    let good = |log: &str| verified(&with_ledger(|_| {}, log, &key_k())).map(|proven| proven.ledger.unwrap());
+    for log in [LOG, "example.com/mcp"] {
+        let ledger = good(log).unwrap();
+        assert_eq!((ledger.origin.as_str(), ledger.ledger_seq, ledger.lines), (log, 2, 5));
+    }
+    let changes: [fn(&mut LedgerLine); 9] = [
+        |l| l.event_count = 81,
+        |l| l.kind = LedgerKind::SegmentCheckpoint,
+        |l| l.session_id = Some(other().session()),
+        |l| l.session_key = Some("0".repeat(64)),
+        |l| l.tree_root = Some("0".repeat(64)),
+        |l| (l.session_key, l.tree_root, l.v) = (None, None, 1),
+        |l| l.ledger_seq = 3,
+        |l| l.v = 3,
+        |l| l.note = Some("x".repeat(70_000)),
+    ];
+    let mut wrong: Vec<Proof> = changes.into_iter().map(|change| with_ledger(change, LOG, &key_k())).collect();
+    wrong.push(with_ledger(|_| {}, LOG, &key_e()));
+    wrong.extend(
+        ["assay/session/mcp_0123456789abcdef", "assay/signer/owner"].map(|log| with_ledger(|_| {}, log, &key_k())),
+    );
+    for (from, to) in [("\n5\n", "\n6\n"), ("index 2", "index 1"), ("index 2\n", "index 2\n\n")] {
+        let mut proof = with_ledger(|_| {}, LOG, &key_k());
+        proof.extra.ledger = proof.extra.ledger.map(|text| text.replacen(from, to, 1));
+        wrong.push(proof);
+    }
+    for proof in wrong {
+        let said = verified(&proof);
+        assert!(said.is_err(), "{:?}: {said:?}", proof.extra.ledger);
+    }
+    // It must be of the whole session.
+    let mut proof = with_ledger(|l| l.event_count = 82, LOG, &key_k());
+    proof.note = note(2);
+    assert!(verified(&proof).is_err());
+}
+
 /// The note of a checkpoint of the session, by its line.
 fn note(line: usize) -> String {
     let line: Value = serde_json::from_str(&sealed().lines("checkpoints.jsonl")[line]).unwrap();
@@ -171,7 +255,8 @@ fn a_proof_has_one_form() {
         let encode = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
         Proof::parse(with(&encode(&extra), &encode(&extra.replacen(from, to, 1))).as_bytes())
     };
-    assert!(matches!(later("],\"v\":1}", "],\"v\":2}"), Err(ProofError::TooNew(_))));
+    assert!(matches!(later("],\"v\":1}", "],\"v\":3}"), Err(ProofError::TooNew(_))));
+    assert!(matches!(later("],\"v\":1}", "],\"v\":2}"), Err(ProofError::Form(_))), "it has no more than version 1");
     for (from, to) in
         [("\"reveal\":[]", "\"reveal\":[{}]"), ("\"ledger\":null", "\"ledger\":\"x\""), ("],\"v\"", "], \"v\"")]
     {

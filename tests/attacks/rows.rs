@@ -596,6 +596,46 @@ fn a_pack_from_the_year_9999_is_flagged() {
     assert!(report.unmet.iter().any(|u| u.contains("future")), "{:?}", report.unmet);
 }
 
+/// As a call is sent that wants no answer, and as one is that gets none.
+#[test]
+fn why_a_call_has_no_answer_is_what_the_chain_says() {
+    let (_tmp, dir) = recorded(&Plan { calls: 4, timeout_every: 2, ..Plan::default() });
+    let lie = |is_notification: bool, note: &str| {
+        let mut pack = Pack::read(&dir);
+        let is_silent = |line: &String| line.contains("\"no_response\"");
+        let event = pack.lines(EVENTS).iter().position(is_silent).unwrap();
+        let ended: serde_json::Value = serde_json::from_str(&pack.lines(EVENTS)[event]).unwrap();
+        if is_notification {
+            let of = |line: &String| line.contains(ended["invocation_id"].as_str().unwrap());
+            let (received, receipt) =
+                (pack.lines(EVENTS).iter().position(of).unwrap(), pack.lines(RECEIPTS).iter().position(of).unwrap());
+            for line in [received, received + 1] {
+                pack.edit(EVENTS, line, |e| e["rpc_id"] = serde_json::Value::Null);
+            }
+            pack.edit(EVENTS, received, |e| e["detail"]["anomalies"] = serde_json::json!(["notification_call"]));
+            pack.edit(RECEIPTS, receipt, |r| {
+                r["mcp_request_id"] = serde_json::Value::Null;
+                r["outcome_reason"] = "notification".into();
+                r["anomalies"] = serde_json::json!(["notification_call"]);
+            });
+        }
+        pack.edit(EVENTS, event, |e| e["detail"]["note"] = note.into());
+        pack.make_consistent();
+        resign(&mut pack);
+        check_pack(&pack, &unpinned())
+    };
+    for (is_notification, note, is_true) in [
+        (false, "server_exited", true),
+        (false, "client_closed", false),
+        (true, "notification", true),
+        (true, "server_exited", false),
+    ] {
+        let report = lie(is_notification, note);
+        assert_eq!(report.integrity == Integrity::Pass, is_true, "{note}: {:#?}", report.errors);
+        assert_eq!(failed(&report, Match), !is_true, "{note}: {:#?}", report.errors);
+    }
+}
+
 #[test]
 fn names_that_attack_a_terminal_stay_visible_text() {
     let evil = "a\u{1b}[31m\u{9b}2J\u{1b}]52;c;eA==\u{7}\r\u{202e}=cmd|' /C'!A0<script>`|".to_owned();

@@ -170,6 +170,7 @@ const ROWS: &[Row] = &[
             d["severity"] = "info".into();
         });
     }),
+    ("what differs has another root", |p| event(p, "surface_drift", 0, |d| d["root"] = hash('a'))),
     ("there were more changes", |p| event(p, "surface_drift", 0, |d| d["count"] = 7.into())),
     ("a decision was changed", |p| p.replace(DECISIONS, "\"local_user\"", "\"key\"")),
     ("a decision was changed and hashed anew", |p| {
@@ -245,6 +246,42 @@ fn the_pack_with_a_surface_is_sound() {
     assert_eq!((report.integrity, report.errors.len()), (Integrity::Pass, 0), "{report:#?}");
     assert_eq!(report.stage(Stage::VerifySurface).unwrap().status, StageStatus::Ok);
     assert_eq!(at(&whole(), "surface_drift").len(), 1);
+}
+
+#[test]
+fn what_was_cut_out_of_an_answer_is_said_of_that_answer() {
+    let said = |change: fn(&mut Value)| {
+        let mut pack = whole();
+        let line = at(&pack, "response_received")[1];
+        let mut lines = pack.lines(EVENTS);
+        let mut filtered: Value = serde_json::from_str(&lines[line]).unwrap();
+        let offset = filtered["detail"]["offset"].clone();
+        for none in ["method", "invocation_id"] {
+            filtered[none] = Value::Null;
+        }
+        filtered["event"] = "anomaly".into();
+        filtered["detail"] = json!({
+            "kind": "surface_filtered", "note": "tools/a: surface:changed", "offset": offset, "receipt_id": null,
+            "receipt_sha256": null,
+        });
+        change(&mut filtered);
+        lines.insert(line + 1, assay_support::forge::canonical(&filtered));
+        pack.set_lines(EVENTS, &lines);
+        pack.make_consistent();
+        pack.sign(&key_e());
+        let report = check_pack(&pack, &unpinned());
+        report.errors.iter().any(|e| e.message.contains("the members of its kind"))
+    };
+    assert!(!said(|_| {}));
+    for change in [
+        (|e| e["direction"] = Value::Null) as fn(&mut Value),
+        |e| e["direction"] = "client_to_server".into(),
+        |e| (e["wire_bytes"], e["wire_sha256"]) = (Value::Null, Value::Null),
+        |e| e["detail"]["offset"] = Value::Null,
+        |e| e["detail"]["note"] = Value::Null,
+    ] {
+        assert!(said(change));
+    }
 }
 
 #[test]

@@ -36,6 +36,9 @@ fn a_call_is_proven_and_the_proof_says_what_it_says_and_no_more() {
         (&json!("response_sent"), &json!("recorder"), &json!("assay.proof.v1"))
     );
     assert!(!said.to_string().contains("hidden"));
+    let ledger = &said["ledger"];
+    assert!(ledger["origin"].as_str().unwrap().starts_with("assay/ledger/"), "{ledger}");
+    assert_eq!((&ledger["ledger_seq"], &ledger["lines"]), (&json!(1), &json!(3)));
     let signer = said["signer"].as_str().unwrap();
     let text = stdout(&rig.run(&["verify-proof", "--signer", signer, "call.tlog-proof"]));
     assert!(

@@ -199,6 +199,14 @@ fn a_pack_that_is_replaced_or_removed_is_named() {
     copy(&rig, "audit", "other");
     seen(&rig, 0, "audit");
     let pack = files(&rig.audit.join("packs"), |_| true).remove(0);
+    let named = pack.to_str().unwrap().to_owned();
+    let remembered = |code, flags: &[&str]| {
+        let said = rig.json(code, &[&["verify-pack", "--state", "mine"], flags, &[&named]].concat());
+        said["memory"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(remembered(0, &[]), "FIRST_SEEN");
+    assert_eq!(remembered(0, &["--update-state"]), "FIRST_SEEN");
+    assert_eq!(remembered(0, &["--update-state"]), "CONSISTENT");
     // The same session, sealed again by the same key: a report that says something else.
     let mut forged = assay_support::forge::Pack::read(&pack);
     let keys = assay::pack::keys::KeyStore::at(rig.at("home/keys"));
@@ -206,6 +214,12 @@ fn a_pack_that_is_replaced_or_removed_is_named() {
     forged.sign_attesting(&key, |said| said.superseded_by = Some(Some("nothing".to_owned())));
     forged.write(&pack);
     assert_eq!(rig.run(&["verify-pack", pack.to_str().unwrap()]).status.code(), Some(0), "by itself it is sound");
+    assert_eq!(remembered(2, &["--update-state"]), "FORK");
+    assert_eq!(remembered(2, &[]), "FORK", "what was seen first stays");
+    let said = rig.run(&["verify-pack", "--state", "mine", &named]);
+    assert!(stdout(&said).contains("you saw another pack of this session"), "{}", stdout(&said));
+    let inside = rig.run(&["verify-pack", "--state", &format!("{named}/mine"), &named]);
+    assert_eq!(inside.status.code(), Some(3), "{}", stderr(&inside));
     let said = rig.json(2, &["verify-dir", "audit"]);
     assert_eq!((states(&said), codes(&said)), (vec!["PACK_REPLACED"], vec!["E_PACK_OMISSION_DETECTED"]), "{said}");
     let said = seen(&rig, 2, "audit");
