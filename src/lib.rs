@@ -8,6 +8,7 @@
 //! | [`cli`] | arguments, printing, exit codes |
 //! | [`tui`] | the dashboard |
 //! | [`gateway`] | several servers behind one listener, each under a path of its own |
+//! | [`host`] | a command as a server over HTTP |
 //! | [`proxy`] | one session from spawn to exit code |
 //! | [`bridge`] | the server's place in a session over stdio, for a server that is reached over HTTP |
 //! | [`probe`] | asks a server what it offers, as a client would |
@@ -61,6 +62,8 @@ pub mod gateway;
 pub mod guard;
 #[cfg(feature = "history")]
 pub mod history;
+#[cfg(feature = "proxy")]
+pub mod host;
 pub mod live;
 #[cfg(feature = "tui")]
 pub mod operate;

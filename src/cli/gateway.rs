@@ -9,16 +9,18 @@ use crate::{
         backup::{self, Replaced},
         config::{CONFIG_FILE, Config, Service},
         data::registry_failure,
+        reach::environment,
         registry::{DATABASE, Registry as _, ServiceRow, SqliteRegistry},
         run::Settings,
     },
     operate::{default_data, running},
-    relay::http::{connect::without_secrets, listen::ListenAddr},
+    relay::{child, http::listen::ListenAddr},
     text::{counted, visible, width},
 };
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::{
+    ffi::OsStr,
     fmt::Write as _,
     io::{self, Read, Write},
     net::TcpStream,
@@ -239,9 +241,16 @@ fn replaced(done: &Replaced) -> Result<Exit, Failure> {
     say(&format!("{what}, with {}{before}", counted(done.services, "service")))
 }
 
-/// The credentials of a service that are not where its configuration says.
+/// The credentials and the program of a service that are not where its configuration says.
 fn missing(service: &Service) -> Vec<String> {
-    service.headers.iter().filter_map(|(_, reference)| reference.header().err()).collect()
+    let mut missing: Vec<String> =
+        service.headers.iter().filter_map(|(_, reference)| reference.header().err()).collect();
+    if let Some(started) = &service.started {
+        missing.extend(started.env.iter().filter_map(|one| environment(std::slice::from_ref(one)).err()));
+        let program = started.command.first().map(OsStr::new).unwrap_or_default();
+        missing.extend(child::find_command(program).err().map(|e| e.to_string()));
+    }
+    missing
 }
 
 fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
@@ -251,7 +260,7 @@ fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
             let headers: Vec<_> =
                 s.headers.iter().map(|(name, r)| json!({"name": name.as_str(), "from": r.place.to_string()})).collect();
             json!({
-                "name": s.name, "path": s.path(), "upstream_url": without_secrets(&s.url), "enabled": s.enabled,
+                "name": s.name, "path": s.path(), "upstream_url": s.place(), "enabled": s.enabled,
                 "profile": s.profile, "headers": headers, "inject": s.inject, "missing": missing(s),
             })
         });
@@ -272,7 +281,7 @@ fn check_config(args: &CheckConfigArgs) -> Result<Exit, Failure> {
     for service in &config.services {
         let blank = " ".repeat(column - width(&service.path()));
         let off = if service.enabled { "" } else { "  disabled" };
-        let url = without_secrets(&service.url);
+        let url = service.place();
         let _ = writeln!(text, "  {}{blank}  {}  {}{off}", service.path(), visible(&url), service.profile.as_str());
         for why in missing(service) {
             let _ = writeln!(text, "    warning: {}", visible(&why));

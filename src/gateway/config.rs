@@ -11,6 +11,10 @@
 //!
 //! A file may hold a credential by mistake, so errors tell its line and column, and never quote it.
 
+mod started;
+
+pub use started::{Started, Variable, duration};
+
 use super::credential::{Place as SecretPlace, Reference};
 use crate::{
     clients::command::is_of_connection,
@@ -25,6 +29,7 @@ use crate::{
     yaml::{Error, Node, Place, Source},
 };
 use http::HeaderName;
+use started::{is_of_commands, own_url};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -67,8 +72,12 @@ const KEYS: [&str; 12] = [
 ];
 const ADMIN: [&str; 3] = ["token", "approvers", "credentials"];
 const DEFAULTS: [&str; 6] = ["profile", "policy", "check_frequency_minutes", "surface_first", "surface_rules", "keep"];
-const SERVICE: [&str; 11] = [
+const SERVICE: [&str; 15] = [
     "url",
+    "command",
+    "env",
+    "cwd",
+    "sessions",
     "enabled",
     "headers",
     "inject",
@@ -80,6 +89,8 @@ const SERVICE: [&str; 11] = [
     "surface_rules",
     "keep",
 ];
+/// What the place of a service begins with that is started by a command.
+pub const COMMAND: &str = "command:";
 /// Minutes from one check to the next that can be asked for, besides 0.
 const FREQUENCY: std::ops::RangeInclusive<u64> = 5..=43_200;
 /// The same where nobody says how often.
@@ -142,8 +153,11 @@ pub enum MetricsFor {
 pub struct Service {
     /// Its name: the first part of its path.
     pub name: String,
-    /// Its MCP endpoint. The query may be a secret.
+    /// Its MCP endpoint. The query may be a secret. Of a command, the endpoint at which the gateway itself serves it; the digest
+    /// of the command is part of it.
     pub url: Url,
+    /// What starts it, if it has no URL of its own.
+    pub started: Option<Started>,
     /// Whether it is wanted.
     pub enabled: bool,
     /// Credentials for it.
@@ -171,6 +185,16 @@ impl Service {
     #[must_use]
     pub fn path(&self) -> String {
         format!("/{}/mcp", self.name)
+    }
+
+    /// Where it is, without what may be a secret: a URL, or `command:` and the name of a program.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let program = self.started.as_ref().and_then(|started| started.command.first());
+        program.map_or_else(
+            || connect::without_secrets(&self.url),
+            |program| format!("{COMMAND}{}", program.rsplit('/').next().unwrap_or_default()),
+        )
     }
 }
 
@@ -375,11 +399,27 @@ impl Reader<'_> {
         let text = name.text().unwrap_or_default();
         is_name(text).map_err(|why| source.error(name.place, why))?;
         let pairs = source.mapping(node, text)?;
-        let url = pairs.iter().find(|(key, _)| key.text() == Some("url"));
-        let (_, url) = url.ok_or_else(|| source.error(name.place, format!("`url` of {text} is missing")))?;
+        let of = |key: &str| pairs.iter().find(|(name, _)| name.text() == Some(key));
+        let (url, started) = match (of("url"), of("command")) {
+            (Some((_, url)), None) => (self.url(url)?, None),
+            (None, Some((_, command))) => {
+                let started = self.started(command, pairs)?;
+                (own_url(&started.command).map_err(|e| source.error(command.place, e))?, Some(started))
+            }
+            (Some(_), Some((command, _))) => {
+                return Err(source.error(command.place, "`url` and `command` exclude each other"));
+            }
+            (None, None) => {
+                return Err(source
+                    .error(name.place, format!("`url` of {text} is missing"))
+                    .hint("or give a `command`"));
+            }
+        };
+        let is_command = started.is_some();
         let mut service = Service {
             name: text.to_owned(),
-            url: self.url(url)?,
+            url,
+            started,
             enabled: true,
             headers: Vec::new(),
             inject: false,
@@ -394,7 +434,14 @@ impl Reader<'_> {
         let mut profile_at = name.place;
         for (key, value) in pairs {
             match key.text().unwrap_or_default() {
-                "url" => {}
+                "url" | "command" => {}
+                "env" | "cwd" | "sessions" if is_command => {}
+                known @ ("headers" | "inject" | "cacert" | "env" | "cwd" | "sessions")
+                    if is_command != is_of_commands(known) =>
+                {
+                    let whose = if is_command { "a command" } else { "a server with a URL" };
+                    return Err(source.error(key.place, format!("`{known}` means nothing for {whose}")));
+                }
                 "enabled" => service.enabled = source.flag(value, "enabled")?,
                 "headers" => {
                     for (name, value) in source.mapping(value, "headers")? {
@@ -666,6 +713,13 @@ mod tests {
                 "exclude",
             ),
             ("version: \"1\"\nservices:\n  a: { url: http://x/ }\n  a: { url: http://y/ }\n", "4:3", "occurs twice"),
+            ("version: \"1\"\nservices:\n  a: { url: http://x/, command: [c4n4ry] }\n", "3:24", "exclude each other"),
+            ("version: \"1\"\nservices:\n  a: { url: http://x/, cwd: / }\n", "3:24", "nothing for a server with a URL"),
+            ("version: \"1\"\nservices:\n  a: { command: [x], inject: true }\n", "3:22", "nothing for a command"),
+            ("version: \"1\"\nservices:\n  a: { command: [] }\n", "3:17", "is empty"),
+            ("version: \"1\"\nservices:\n  a: { command: [x], env: { A: c4n4ry } }\n", "3:32", "in the file itself"),
+            ("version: \"1\"\nservices:\n  a: { command: [x], sessions: { max: 0 } }\n", "3:39", "from 1 to 1024"),
+            ("version: \"1\"\nservices:\n  a: { command: [x], sessions: { idle: 15d } }\n", "3:40", "as in 30m"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(said) && error.contains(&format!("g.yaml:{place}")), "{text}: {error}");

@@ -4,14 +4,15 @@ use super::{
     config::Service,
     look::{Approvers, Counts, Measure, Standing},
     metrics::ServiceMetrics,
-    reach::{Headers, credentials, destination},
+    reach::{Headers, credentials, destination, environment},
 };
 use crate::{
     bridge::{SessionLoss, Transport},
     error::{Exit, Failure},
+    host,
     model::{Profile, surface::Snapshot},
     operate::evidence,
-    paths::AuditDir,
+    paths::{self, AuditDir},
     proxy::{
         Compared, Options, Status, SurfaceOptions,
         http::{HttpOptions, Recorded},
@@ -25,7 +26,10 @@ use crate::{
 };
 use std::{
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -33,6 +37,8 @@ use std::{
 pub const GRACE: Duration = Duration::from_secs(5);
 /// A client that is told something new is a reason to look at a service once in so long.
 const DOUBT: Duration = Duration::from_secs(30);
+/// Where the sockets of commands are, in the data directory.
+const SOCKETS: &str = "sockets";
 /// How long what was cut has to be over.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -43,6 +49,8 @@ pub struct Lane {
     /// What is counted of it.
     pub metrics: Arc<ServiceMetrics>,
     recorded: Recorded,
+    /// Its command, if it has one.
+    served: Option<host::Served>,
     /// What requests get.
     inject: Headers,
     /// Where requests go, the newest last: those before it may still have calls in flight.
@@ -85,6 +93,7 @@ impl Lane {
         metrics: Arc<ServiceMetrics>,
     ) -> Result<Self, Failure> {
         let inject = injected(service)?;
+        let served = serve(service, data, access)?;
         let options = Options {
             command: Vec::new(),
             audit_dir: evidence(data, &service.name),
@@ -118,7 +127,7 @@ impl Lane {
         };
         let http = HttpOptions {
             url: service.url.clone(),
-            destination: destination(service)?,
+            destination: destination(service, served.as_ref().map(host::Served::path))?,
             http: UpstreamHttp::default(),
             inject: Vec::new(),
             listening: None,
@@ -139,6 +148,7 @@ impl Lane {
             service,
             metrics,
             recorded,
+            served,
             inject,
             targets,
             access,
@@ -150,6 +160,12 @@ impl Lane {
             dir,
             decisions,
         })
+    }
+
+    /// The socket where its command is served.
+    #[must_use]
+    pub fn served(&self) -> Option<&Path> {
+        self.served.as_ref().map(host::Served::path)
     }
 
     /// Where its requests go.
@@ -272,8 +288,31 @@ impl Lane {
     pub fn finish(self, ended: Option<i32>) -> Exit {
         self.drain();
         settle(&self.targets);
+        drop(self.served);
         self.recorded.finish(ended)
     }
+}
+
+/// Serves the command of a service, if it has one, at a socket that only this user reaches.
+fn serve(service: &Service, data: &Path, access: &Access) -> Result<Option<host::Served>, Failure> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let Some(started) = service.started.clone() else { return Ok(None) };
+    let dir = data.join(SOCKETS);
+    paths::create_private_dir(&dir)?;
+    // What a dead gateway left is replaced; names are short, as those of sockets have to be.
+    let path = dir.join(COUNT.fetch_add(1, Ordering::Relaxed).to_string());
+    let command = host::Command {
+        name: service.name.clone(),
+        argv: started.command.iter().map(Into::into).collect(),
+        env: Arc::new(move || environment(&started.env)),
+        dir: started.cwd,
+        max: started.max,
+        idle: started.idle,
+    };
+    let served = host::Served::begin(command, &path, access);
+    served.map(Some).map_err(|e| {
+        Failure::failed(format_args!("the command of {} cannot be served at {}: {e}", service.name, path.display()))
+    })
 }
 
 fn injected(service: &Service) -> Result<Headers, Failure> {

@@ -203,16 +203,21 @@ impl Standing {
 }
 
 impl Look {
-    /// What is asked of a service.
+    /// What is asked of a service, which is kept in this data directory; a command is served at a socket.
     ///
     /// # Errors
     /// A credential that is not there.
-    pub fn new(service: &Service, data: &Path, approvers: &Approvers, known: Option<String>) -> Result<Self, String> {
+    pub fn new(
+        service: &Service,
+        (data, served): (&Path, Option<&Path>),
+        approvers: &Approvers,
+        known: Option<String>,
+    ) -> Result<Self, String> {
         let failed = |e: crate::error::Failure| e.what;
         Ok(Self {
             identity: Identity { endpoint: reach::endpoint(service), id: service.name.clone() },
             dir: AuditDir::at(evidence(data, &service.name)).of_user(),
-            destination: reach::destination(service).map_err(failed)?,
+            destination: reach::destination(service, served).map_err(failed)?,
             headers: reach::credentials(service).map_err(failed)?,
             measure: Measure::of(service, approvers),
             first: service.first,

@@ -16,6 +16,7 @@
 //! | `timing` | when a service is looked at |
 //! | `run` | the process: starts, reloads and ends all of it |
 //! | `metrics` | what is counted, as Prometheus reads it |
+//! | `notify` | what a service manager is told |
 //! | `log` | lines of JSON on stderr: requests, streams, checks |
 //! | `backup` | copies of the registry, made and put back |
 //! | `registry` | what is known of each service: how it stands, what was seen, what was done |
@@ -30,6 +31,7 @@ pub mod lane;
 pub mod log;
 pub mod look;
 pub mod metrics;
+pub mod notify;
 pub mod pages;
 pub mod reach;
 pub mod registry;

@@ -1,13 +1,17 @@
 //! Where a service is, and how it is reached.
 
-use super::{config::Service, registry::Declared};
+use super::{
+    config::{Service, Variable},
+    registry::Declared,
+};
 use crate::{
     error::Failure,
     files,
     record::recorder::Origin,
-    relay::http::connect::{Destination, ProxyChoice, certificates, without_secrets},
+    relay::http::connect::{Destination, ProxyChoice, certificates},
 };
 use http::{HeaderName, HeaderValue};
+use std::{ffi::OsString, path::Path};
 
 /// Bytes of a file with certificates.
 const MAX_CERTIFICATES: u64 = 8 << 20;
@@ -27,11 +31,29 @@ pub fn declared(service: &Service, made: Option<String>) -> Declared {
     Declared {
         made,
         name: service.name.clone(),
-        upstream_url: without_secrets(&service.url),
+        upstream_url: service.place(),
         endpoint: endpoint(service),
         enabled: service.enabled,
         check_frequency_minutes: service.check_frequency_minutes,
     }
+}
+
+/// The environment of a command, read where it is.
+///
+/// # Errors
+/// A variable that is not there; nothing of what was read is told.
+pub fn environment(env: &[(String, Variable)]) -> Result<Vec<(OsString, OsString)>, String> {
+    let read = env.iter().map(|(name, variable)| {
+        let value = match variable {
+            Variable::Secret(reference) => (*reference.read()?).clone(),
+            Variable::Plain(text) => text.clone(),
+        };
+        if value.contains('\0') {
+            return Err(format!("{name} has a character that no variable can have"));
+        }
+        Ok((name.into(), value.into()))
+    });
+    read.collect()
 }
 
 /// The credentials of a service, read where they are.
@@ -46,11 +68,11 @@ pub fn credentials(service: &Service) -> Result<Headers, Failure> {
     })
 }
 
-/// How a service is reached.
+/// How a service is reached: at its URL, or at the socket where its command is served.
 ///
 /// # Errors
 /// Certificates that do not read; bad input.
-pub fn destination(service: &Service) -> Result<Destination, Failure> {
+pub fn destination(service: &Service, served: Option<&Path>) -> Result<Destination, Failure> {
     let roots = match &service.cacert {
         None => Vec::new(),
         Some(path) => {
@@ -61,5 +83,10 @@ pub fn destination(service: &Service) -> Result<Destination, Failure> {
             })?
         }
     };
-    Ok(Destination { url: service.url.clone(), unix: None, roots, proxy: ProxyChoice::Environment })
+    Ok(Destination {
+        url: service.url.clone(),
+        unix: served.map(Path::to_owned),
+        roots,
+        proxy: ProxyChoice::Environment,
+    })
 }

@@ -17,6 +17,7 @@ use super::{
     lane::{GRACE, Lane},
     log::Log,
     look::Seen,
+    notify::Manager,
     pages::Pages,
     reach::declared,
     registry::{Adopted, Declared, Registry, ServiceRow, SqliteRegistry, State},
@@ -129,6 +130,7 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
         rows: Vec::new(),
         unwritten: BTreeMap::new(),
         tried: None,
+        manager: Manager::of_environment(),
     };
     watch(&hears).map_err(|e| Failure::failed(format_args!("cannot handle signals: {e}")))?;
     let routes = gateway.table.clone();
@@ -167,6 +169,7 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
         status.warn(proxy::http::READABLE);
     }
     status.listening(&url, &counted(gateway.services.len(), "service"));
+    gateway.manager.tell("READY=1");
     gateway.serve(listener, beside, &inbox)
 }
 
@@ -257,6 +260,7 @@ struct Gateway<'a> {
     unwritten: BTreeMap<String, Turn>,
     /// When it was tried last to write that down.
     tried: Option<Instant>,
+    manager: Manager,
 }
 
 /// What the API made of a service.
@@ -493,6 +497,7 @@ impl Gateway<'_> {
         let beside = beside.into_iter().map(|listener| run("assay-admin", listener)).collect::<Result<Vec<_>, _>>()?;
         let mut ended = None;
         while !served.is_finished() {
+            self.manager.alive(Instant::now());
             if ended.is_none() {
                 self.write(Instant::now());
                 self.decided();
@@ -515,6 +520,7 @@ impl Gateway<'_> {
                 }
                 Ok(Heard::Signal(signal @ (SIGINT | SIGTERM))) => {
                     ended = Some(signal);
+                    self.manager.tell("STOPPING=1");
                     self.lanes.values().for_each(Lane::drain);
                     stop.drain();
                 }

@@ -171,6 +171,7 @@ impl Spec {
         Ok(Service {
             name: name.to_owned(),
             url,
+            started: None,
             enabled: self.enabled,
             headers,
             inject: self.inject,

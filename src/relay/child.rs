@@ -77,6 +77,18 @@ pub enum Stderr {
     Inherited,
 }
 
+/// What a server has around it that is not ours.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    /// Variables, besides those that every program needs. They may be secrets.
+    pub env: Vec<(OsString, OsString)>,
+    /// Its directory.
+    pub dir: Option<PathBuf>,
+}
+
+/// Variables that every program needs.
+const NEEDED: [&str; 10] = ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
+
 /// Our ends of the server's pipes.
 #[derive(Debug)]
 pub struct Pipes {
@@ -165,7 +177,30 @@ impl Child {
         stderr: Stderr,
         group: Group,
     ) -> Result<(Self, Pipes), SpawnError> {
-        let (path, mut builder) = prepared(command, around)?;
+        Self::start(prepared(command, around)?, stderr, group)
+    }
+
+    /// As [`Child::spawn`], in a group of its own, with its stderr piped, and with an environment that is not ours.
+    ///
+    /// # Errors
+    /// It was not found, or cannot be started.
+    pub fn spawn_clean(command: &[OsString], around: &Surroundings) -> Result<(Self, Pipes), SpawnError> {
+        let search = around.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+        let (path, mut builder) = prepared(command, Around { search: search.as_deref(), ..Around::default() })?;
+        builder.env_clear();
+        builder.envs(NEEDED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        builder.envs(around.env.iter().map(|(name, value)| (name, value)));
+        if let Some(dir) = &around.dir {
+            builder.current_dir(dir);
+        }
+        Self::start((path, builder), Stderr::Piped, Group::Own)
+    }
+
+    fn start(
+        (path, mut builder): (PathBuf, Command),
+        stderr: Stderr,
+        group: Group,
+    ) -> Result<(Self, Pipes), SpawnError> {
         if group == Group::Own {
             builder.process_group(0);
         }

@@ -88,8 +88,10 @@ fn serve(mut end: End, replies: &Replies, heard: &Mutex<Vec<Message>>, open: &Mu
         }
         heard.lock().unwrap().push(message.clone());
         if message.head.starts_with("GET ") {
+            // Whoever has read the greeting is told whatever is said after it.
+            let mut open = open.lock().unwrap();
             end.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: hello\n\n");
-            return open.lock().unwrap().push(end);
+            return open.push(end);
         }
         end.send(match asked {
             Some(asked) if asked["method"] == "tools/call" => {
@@ -190,7 +192,9 @@ impl Gateway {
     /// What an answer says of a route that is closed.
     pub fn closed(&self, name: &str) -> Option<String> {
         let answer = self.ask(&mut End::connect(self.at), &format!("POST /{name}/mcp"), JSON, &call(1, "a"));
-        (answer.status() == 503).then(|| json_of(&answer)["state"].as_str().unwrap().to_owned())
+        // One that closes while it is asked says so in a line.
+        let is_problem = answer.header("content-type") == Some("application/problem+json");
+        (answer.status() == 503 && is_problem).then(|| json_of(&answer)["state"].as_str().unwrap().to_owned())
     }
 
     pub fn stream(&self, name: &str) -> End {

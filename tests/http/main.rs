@@ -10,6 +10,7 @@ mod faults;
 mod front;
 mod gateway;
 mod gateway_api;
+mod gateway_command;
 mod gateway_pages;
 mod guard;
 mod h2;

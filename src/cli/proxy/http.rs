@@ -57,7 +57,7 @@ pub struct HttpArgs {
     #[arg(long, value_name = "PATH", requires = "listen", value_parser = path)]
     pub pass_path: Vec<String>,
     /// End a session that nobody has used for so long: a number with s, m or h
-    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = crate::gateway::config::duration)]
     pub session_idle: Duration,
     /// Sessions at the same time; the one that was idle longest ends first
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -144,20 +144,6 @@ fn path(text: &str) -> Result<String, String> {
 
 fn origin(text: &str) -> Result<String, String> {
     access::origin(text).ok_or_else(|| "expected an origin, as in https://app.example.com".to_owned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || "expected a number above 0 with s, m or h, as in 30m".to_owned();
-    let (digits, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(bad)?;
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err(bad()),
-    };
-    let is_number = digits.bytes().all(|b| b.is_ascii_digit());
-    let number: u64 = digits.parse().ok().filter(|n| is_number && (1..=1_000_000).contains(n)).ok_or_else(bad)?;
-    Ok(Duration::from_secs(number * unit))
 }
 
 fn capture_size(text: &str) -> Result<u64, String> {

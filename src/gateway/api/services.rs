@@ -171,7 +171,7 @@ async fn first_look(plan: Plan, who: Who, on_unreachable: OnUnreachable) -> Resu
     let looked = spawn_blocking(move || {
         let (began, clock) = (WallTime::now(), Instant::now());
         let Plan { service, data, approvers } = plan;
-        let offered = Look::new(&service, &data, &approvers, None).and_then(|look| look.ask());
+        let offered = Look::new(&service, (&data, None), &approvers, None).and_then(|look| look.ask());
         let bad_gateway = |word, why: String| Err(Problem::new(StatusCode::BAD_GATEWAY, word, why));
         let refused = match &offered {
             Err(why) => bad_gateway("upstream-unreachable", why.clone()),

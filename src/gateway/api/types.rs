@@ -2,7 +2,7 @@
 
 use super::{auth::Role, problem::Problem};
 use crate::gateway::{
-    config::Service,
+    config::{COMMAND, Service},
     registry::{AuditRow, ServiceRow, SnapshotRow, TokenRow},
     spec::{Credential, FirstWord, ProfileWord, Spec},
 };
@@ -122,7 +122,7 @@ pub struct ServiceView {
     /// Where clients find it.
     #[schema(example = "/search/mcp")]
     pub path: String,
-    /// Its URL without what may be a secret.
+    /// Its URL without what may be a secret; `command:` and the name of the program, if a command starts it.
     pub upstream_url: String,
     /// Whether requests pass.
     pub enabled: bool,
@@ -132,7 +132,7 @@ pub struct ServiceView {
     pub created_at: String,
     /// When anything of it changed last.
     pub updated_at: String,
-    /// How the gateway reaches it.
+    /// How the gateway reaches it: `http`, `command`.
     #[schema(example = "http")]
     pub kind: &'static str,
     /// How its route stands: `enabled`, `pending`, `disabled_drift`, `disabled_admin`.
@@ -181,6 +181,7 @@ impl ServiceView {
             let view = CredentialView { from: reference.place.to_string(), set: reference.header().is_ok() };
             (name.to_string(), view)
         };
+        let kind = if row.upstream_url.starts_with(COMMAND) { "command" } else { "http" };
         Self {
             path: format!("/{}/mcp", row.name),
             health: row.health(),
@@ -191,7 +192,7 @@ impl ServiceView {
             check_frequency_minutes: row.check_frequency_minutes,
             created_at: row.created_at,
             updated_at: row.updated_at,
-            kind: "http",
+            kind,
             state: row.state.as_str(),
             reason: row.reason,
             since: row.since,

@@ -14,6 +14,7 @@ use crate::{
 use serde_json::json;
 use std::{
     collections::BTreeMap,
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -120,13 +121,14 @@ impl Gateway<'_> {
                 continue;
             }
             lane.look_now = false;
-            let service = lane.service.clone();
+            let (service, served) = (lane.service.clone(), lane.served().map(Path::to_owned));
             let begins = self.registry.check_begins(&row.name, now);
             if self.worked(begins).is_none() {
                 self.rest(&row.name);
             }
             let approvers = &self.config.admin.approvers;
-            match Look::new(&service, &self.settings.data, approvers, row.latest.clone()) {
+            let at = (self.settings.data.as_path(), served.as_deref());
+            match Look::new(&service, at, approvers, row.latest.clone()) {
                 Err(why) => self.looked(&Seen::unreachable(&service, why)),
                 Ok(look) => {
                     self.looks += 1;
