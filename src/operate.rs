@@ -30,8 +30,8 @@ const MAX_ANSWER: u64 = 64 << 20;
 /// Where a gateway keeps everything if nobody says otherwise: below the user directory.
 ///
 /// # Errors
-/// There is no home directory; bad input.
-pub fn default_data() -> Result<PathBuf, Failure> {
+/// There is no home directory.
+pub fn default_data() -> Result<PathBuf, paths::PathError> {
     Ok(paths::assay_home()?.join("gateway"))
 }
 

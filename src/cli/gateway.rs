@@ -163,7 +163,7 @@ struct Kept {
 
 impl Kept {
     fn data(&self) -> Result<PathBuf, Failure> {
-        self.data.clone().map_or_else(default_data, Ok)
+        Ok(self.data.clone().map_or_else(default_data, Ok)?)
     }
 }
 
