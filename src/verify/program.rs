@@ -251,7 +251,10 @@ mod tests {
                 "HOURS" => "1".to_owned(),
                 other => other.to_owned(),
             });
-            let args: Vec<&str> = ["dir", name.as_str()].into_iter().chain(value.as_deref()).collect();
+            // An option that means nothing alone, and what it goes with.
+            let with = if name == "--update-state" { &["--state", "file"][..] } else { &[] };
+            let args: Vec<&str> =
+                ["dir", name.as_str()].into_iter().chain(value.as_deref()).chain(with.iter().copied()).collect();
             assert!(asked(&args).is_ok(), "{args:?}");
         }
     }
