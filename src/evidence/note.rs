@@ -13,9 +13,9 @@ pub const MAX_NOTE: usize = 256 << 10;
 pub const MAX_SIGNATURES: usize = 100;
 
 /// The algorithm byte of Ed25519.
-const ED25519: u8 = 1;
+pub const ED25519: u8 = 1;
 /// That of cosignatures with a time, by Ed25519 (c2sp.org/tlog-cosignature).
-const COSIGNATURE: u8 = 4;
+pub const COSIGNATURE: u8 = 4;
 /// What a signature's line begins with.
 const DASH: &str = "\u{2014} ";
 
@@ -39,14 +39,19 @@ pub enum Refused {
     Signature(String),
 }
 
-/// A public Ed25519 key with its name: `<name>+<8 hex digits>+<base64>`.
+/// A public Ed25519 key with its name, for what one algorithm signs: `<name>+<8 hex digits>+<base64>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct KeyOf<const ALGORITHM: u8> {
     name: String,
     public: [u8; 32],
 }
 
-impl Key {
+/// The key of who signs a note.
+pub type Key = KeyOf<ED25519>;
+/// The key of a witness, which signs checkpoints of others together with the time (c2sp.org/tlog-cosignature, Ed25519).
+pub type WitnessKey = KeyOf<COSIGNATURE>;
+
+impl<const ALGORITHM: u8> KeyOf<ALGORITHM> {
     /// The key of this name; `None` for a name that cannot be in a note.
     #[must_use]
     pub fn new(name: &str, public: [u8; 32]) -> Option<Self> {
@@ -58,8 +63,9 @@ impl Key {
     /// # Errors
     /// [`Refused::Key`].
     pub fn parse(text: &str) -> Result<Self, Refused> {
-        let (name, public) = parse(text, ED25519).ok_or(Refused::Key)?;
-        Self::new(name, public).ok_or(Refused::Key)
+        let AnyKey { name, algorithm, public } = AnyKey::parse(text).ok_or(Refused::Key)?;
+        let key = public.try_into().ok().and_then(|public| Self::new(name, public));
+        key.filter(|key| algorithm == ALGORITHM && key.to_string() == text).ok_or(Refused::Key)
     }
 
     /// Its name.
@@ -77,7 +83,9 @@ impl Key {
     /// The first four bytes of the SHA-256 of name, line feed, algorithm and key.
     #[must_use]
     pub fn id(&self) -> [u8; 4] {
-        id(&self.name, ED25519, &self.public)
+        let hash = Sha256::new().chain_update(&self.name).chain_update([b'\n', ALGORITHM]).chain_update(self.public);
+        let hash: [u8; 32] = hash.finalize().into();
+        [hash[0], hash[1], hash[2], hash[3]]
     }
 
     /// The lines below a note that name this key, as they stand there; whether they hold is another question.
@@ -85,9 +93,24 @@ impl Key {
     /// # Errors
     /// [`Refused::Form`].
     pub fn lines_in(&self, note: &str) -> Result<String, Refused> {
-        lines_by(note, &self.name, self.id())
+        let (_, lines) = read(note)?;
+        Ok(lines.iter().filter(|line| self.names(line)).flat_map(|line| [line.whole, "\n"]).collect())
     }
 
+    /// Whether a line below a note names this key.
+    fn names(&self, line: &Line<'_>) -> bool {
+        line.name == self.name && line.raw[..4] == self.id()
+    }
+}
+
+impl<const ALGORITHM: u8> fmt::Display for KeyOf<ALGORITHM> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let raw = STANDARD.encode([&[ALGORITHM][..], &self.public].concat());
+        write!(f, "{}+{}+{raw}", self.name, hex::encode(self.id()))
+    }
+}
+
+impl Key {
     /// The note of a text, which ends in a line feed, and this key's signature of the text.
     #[must_use]
     pub fn note(&self, text: &str, signature: &[u8; 64]) -> String {
@@ -96,61 +119,7 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&text(&self.name, ED25519, &self.public))
-    }
-}
-
-/// The key of a witness, which signs checkpoints of others together with the time (c2sp.org/tlog-cosignature, Ed25519).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WitnessKey {
-    name: String,
-    public: [u8; 32],
-}
-
 impl WitnessKey {
-    /// The key of this name; `None` for a name that cannot be in a note.
-    #[must_use]
-    pub fn new(name: &str, public: [u8; 32]) -> Option<Self> {
-        is_name(name).then(|| Self { name: name.to_owned(), public })
-    }
-
-    /// Reads the one form of a key's text.
-    ///
-    /// # Errors
-    /// [`Refused::Key`].
-    pub fn parse(text: &str) -> Result<Self, Refused> {
-        let (name, public) = parse(text, COSIGNATURE).ok_or(Refused::Key)?;
-        Self::new(name, public).ok_or(Refused::Key)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The raw public key.
-    #[must_use]
-    pub const fn public(&self) -> &[u8; 32] {
-        &self.public
-    }
-
-    /// The first four bytes of the SHA-256 of name, line feed, algorithm and key.
-    #[must_use]
-    pub fn id(&self) -> [u8; 4] {
-        id(&self.name, COSIGNATURE, &self.public)
-    }
-
-    /// The lines below a note that name this key, as they stand there; whether they hold is another question.
-    ///
-    /// # Errors
-    /// [`Refused::Form`].
-    pub fn lines_in(&self, note: &str) -> Result<String, Refused> {
-        lines_by(note, &self.name, self.id())
-    }
-
     /// What it signs of the text of a checkpoint, at a time in seconds since 1970.
     #[must_use]
     pub fn message(text: &str, time: u64) -> String {
@@ -170,7 +139,7 @@ impl WitnessKey {
     /// [`Refused`]: also if it signed twice, or if a signature that names it does not hold.
     pub fn cosigned(&self, note: &str, holds: Verifier<'_>) -> Result<Option<u64>, Refused> {
         let (text, lines) = read(note)?;
-        let mut ours = lines.iter().filter(|line| line.is_by(&self.name, self.id()));
+        let mut ours = lines.iter().filter(|line| self.names(line));
         let Some(line) = ours.next() else { return Ok(None) };
         let time = || {
             let (time, signature) = line.raw[4..].split_first_chunk::<8>()?;
@@ -183,30 +152,6 @@ impl WitnessKey {
             _ => Err(Refused::Signature(self.name.clone())),
         }
     }
-}
-
-impl fmt::Display for WitnessKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&text(&self.name, COSIGNATURE, &self.public))
-    }
-}
-
-fn id(name: &str, algorithm: u8, public: &[u8]) -> [u8; 4] {
-    let hash = Sha256::new().chain_update(name).chain_update([b'\n', algorithm]).chain_update(public);
-    let hash: [u8; 32] = hash.finalize().into();
-    [hash[0], hash[1], hash[2], hash[3]]
-}
-
-fn text(name: &str, algorithm: u8, public: &[u8]) -> String {
-    let raw = STANDARD.encode([&[algorithm][..], public].concat());
-    format!("{name}+{}+{raw}", hex::encode(id(name, algorithm, public)))
-}
-
-/// Name and key of the one text of a key of this algorithm.
-fn parse(whole: &str, wanted: u8) -> Option<(&str, [u8; 32])> {
-    let AnyKey { name, algorithm, public } = AnyKey::parse(whole)?;
-    let public = <[u8; 32]>::try_from(public).ok()?;
-    (algorithm == wanted && text(name, wanted, &public) == whole).then_some((name, public))
 }
 
 /// A key of any algorithm: of those that are not known here no more than the form is.
@@ -254,12 +199,6 @@ struct Line<'n> {
     raw: Vec<u8>,
 }
 
-impl Line<'_> {
-    fn is_by(&self, name: &str, id: [u8; 4]) -> bool {
-        self.name == name && self.raw[..4] == id
-    }
-}
-
 /// The text of a note, and the lines below it.
 fn read(note: &str) -> Result<(&str, Vec<Line<'_>>), Refused> {
     if note.len() > MAX_NOTE {
@@ -285,19 +224,13 @@ fn read(note: &str) -> Result<(&str, Vec<Line<'_>>), Refused> {
     Ok((text, lines))
 }
 
-/// The lines of a note with what this key has signed, as they stand in it.
-fn lines_by(note: &str, name: &str, id: [u8; 4]) -> Result<String, Refused> {
-    let (_, lines) = read(note)?;
-    Ok(lines.iter().filter(|line| line.is_by(name, id)).flat_map(|line| [line.whole, "\n"]).collect())
-}
-
 /// The text of a note that this key has signed. Signatures by other keys are not looked at.
 ///
 /// # Errors
 /// [`Refused`]: also if the key signed twice, or if one of the signatures that name it does not hold.
 pub fn open<'n>(note: &'n str, key: &Key, holds: Verifier<'_>) -> Result<&'n str, Refused> {
     let (text, lines) = read(note)?;
-    let mut ours = lines.iter().filter(|line| line.is_by(&key.name, key.id()));
+    let mut ours = lines.iter().filter(|line| key.names(line));
     let Some(line) = ours.next() else { return Err(Refused::Unsigned(key.name.clone())) };
     if ours.next().is_some() || !holds(&key.public, text.as_bytes(), &line.raw[4..]) {
         return Err(Refused::Signature(key.name.clone()));
