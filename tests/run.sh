@@ -98,7 +98,7 @@ fi
 command -v "${ASSAY_GO:-go}" >/dev/null ||
     printf 'tests/run.sh: without Go: how it reads URLs is not compared (install it, or name it in ASSAY_GO)\n' >&2
 # Another build, of everything below: for whoever changes how JSON is read or written.
-[ "${ASSAY_JSON-}" != all ] || cargo test --profile quick -p assay-receipted --features arbitrary_precision,preserve_order
+[ "${ASSAY_JSON-}" != all ] || cargo test -p assay-receipted --features arbitrary_precision,preserve_order
 # What the tests verify, the second verifier verifies too, and both must agree.
 export ASSAY_SECOND=1
 # All packages at once, so that nothing is built twice; the interop tests start programs of the others.

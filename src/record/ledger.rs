@@ -21,6 +21,7 @@ use std::{
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::FileExt as _,
     path::Path,
+    sync::{Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 /// Bytes that are copied at a time.
@@ -39,7 +40,11 @@ pub struct Ledger {
     head: String,
     /// A line that this user's recorder wrote here before, and that is not here now.
     lacks: Option<Head>,
+    _turn: Option<MutexGuard<'static, ()>>,
 }
+
+/// Held instead of a lock where the file system has none: the threads of one process take turns at least.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// What a ledger line is about.
 #[derive(Clone)]
@@ -102,9 +107,14 @@ impl Ledger {
     /// An I/O error.
     pub fn lock(dir: &AuditDir, session: Option<SessionId>) -> io::Result<Self> {
         let file = dir.files().append(&dir.ledger())?;
-        // Without locks the line of two sessions that begin at once may collide; verification says so.
-        files::lock(&file)?;
-        Self::locked(dir, file, session)
+        // Without locks the lines of two processes may collide; verification says so.
+        let locked = files::lock(&file)?;
+        Self::in_turn(dir, file, session, locked)
+    }
+
+    fn in_turn(dir: &AuditDir, file: File, session: Option<SessionId>, locked: Lock) -> io::Result<Self> {
+        let turn = (locked == Lock::Unsupported).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+        Self::locked(dir, file, session, turn)
     }
 
     /// The same, if nobody else has it locked.
@@ -113,13 +123,24 @@ impl Ledger {
     /// An I/O error.
     pub fn try_lock(dir: &AuditDir, session: Option<SessionId>) -> io::Result<Option<Self>> {
         let file = dir.files().append(&dir.ledger())?;
-        if files::try_lock(&file)? == Lock::Busy {
-            return Ok(None);
-        }
-        Self::locked(dir, file, session).map(Some)
+        let turn = match files::try_lock(&file)? {
+            Lock::Taken => None,
+            Lock::Busy => return Ok(None),
+            Lock::Unsupported => match TURN.try_lock() {
+                Ok(turn) => Some(turn),
+                Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+                Err(TryLockError::WouldBlock) => return Ok(None),
+            },
+        };
+        Self::locked(dir, file, session, turn).map(Some)
     }
 
-    fn locked(dir: &AuditDir, file: File, session: Option<SessionId>) -> io::Result<Self> {
+    fn locked(
+        dir: &AuditDir,
+        file: File,
+        session: Option<SessionId>,
+        turn: Option<MutexGuard<'static, ()>>,
+    ) -> io::Result<Self> {
         let path = dir.ledger();
         check_length(&file)?;
         let tail = good_tail(&file)?;
@@ -127,7 +148,7 @@ impl Ledger {
             None => (0, GENESIS.to_owned()),
             Some(line) => next_of(line),
         };
-        let mut ledger = Self { dir: dir.clone(), file, end: tail.end, seq, head, lacks: None };
+        let mut ledger = Self { dir: dir.clone(), file, end: tail.end, seq, head, lacks: None, _turn: turn };
         if tail.torn > 0 {
             let note = set_aside(dir.files(), &ledger.file, &path, &tail, session)?;
             let entry = Entry::new(LedgerKind::TornTail, session, LEDGER, GENESIS);
@@ -599,24 +620,22 @@ mod tests {
     }
 
     #[test]
-    fn fifty_writers_make_one_chain() {
-        let (_tmp, dir) = dir();
-        std::thread::scope(|s| {
-            for n in 0..50 {
-                let dir = dir.clone();
-                s.spawn(move || {
-                    let id = SessionId::from_bits(n);
-                    let mut ledger = Ledger::lock(&dir, Some(id)).unwrap();
-                    ledger.append(&entry(id)).unwrap();
-                });
+    fn fifty_writers_make_one_chain_with_locks_and_without() {
+        for has_locks in [true, false] {
+            let (_tmp, dir) = dir();
+            let write = |id| {
+                let file = dir.files().append(&dir.ledger()).unwrap();
+                let locked = if has_locks { files::lock(&file).unwrap() } else { Lock::Unsupported };
+                Ledger::in_turn(&dir, file, Some(id), locked).unwrap().append(&entry(id)).unwrap();
+            };
+            std::thread::scope(|s| (0..50).for_each(|n| drop(s.spawn(move || write(SessionId::from_bits(n))))));
+            let all = lines(&dir);
+            assert_eq!(all.len(), 50);
+            let mut head = GENESIS.to_owned();
+            for (seq, line) in all.into_iter().enumerate() {
+                assert_eq!((line.ledger_seq, line.prev_hash), (seq as u64, head));
+                head = line.hash;
             }
-        });
-        let all = lines(&dir);
-        assert_eq!(all.len(), 50);
-        let mut head = GENESIS.to_owned();
-        for (seq, line) in all.into_iter().enumerate() {
-            assert_eq!((line.ledger_seq, line.prev_hash), (seq as u64, head));
-            head = line.hash;
         }
     }
 }
