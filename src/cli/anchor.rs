@@ -81,7 +81,7 @@ pub fn run(args: &AnchorArgs) -> Result<Exit, Failure> {
                 .hint("name the directory that was given to mcp-proxy with --audit-dir"));
         }
         let keys = KeyStore::of_user()?;
-        let signer = keys.load(&keys.active()?)?;
+        let signer = keys.load(&keys.active()?)?.patiently();
         let report = anchor(&dir, &signer, &policy).map_err(failed)?;
         let exit = match (report.is_contradicted(), report.judged.is_enough) {
             (true, _) => Exit::Failed,
@@ -109,7 +109,8 @@ fn document(report: &Report, exit: Exit) -> serde_json::Value {
     json!({
         "schema": "assay.anchor.v1", "origin": report.origin, "size": report.size, "checkpoint": report.note,
         "is_enough": report.judged.is_enough, "is_still": report.is_still, "not_after": report.judged.since.map(time),
-        "witnesses": report.rows.iter().map(row).collect::<Vec<_>>(), "exit_code": exit.code(),
+        "witnesses": report.rows.iter().map(row).collect::<Vec<_>>(), "packs": report.filed.packs,
+        "problems": report.filed.problems, "exit_code": exit.code(),
     })
 }
 
@@ -143,6 +144,12 @@ fn words(report: &Report, style: Style) -> String {
     };
     let since = report.judged.since.map(|since| format!(", not after {}", time(since))).unwrap_or_default();
     let _ = writeln!(text, "{lines} of {}: {verdict}, {signed}{since}", short(&report.origin));
+    if report.filed.packs > 0 {
+        let _ = writeln!(text, "{} got the proof of it", counted(report.filed.packs, "pack"));
+    }
+    for problem in &report.filed.problems {
+        let _ = writeln!(text, "{} {}", style.paint(Tone::Warn, "note:"), short(problem));
+    }
     text
 }
 

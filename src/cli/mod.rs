@@ -2,6 +2,7 @@
 
 pub mod analyze;
 pub mod anchor;
+mod anchored;
 mod archive;
 pub mod config;
 pub mod demo;
@@ -82,7 +83,7 @@ pub enum Command {
     Open(open::OpenArgs),
     /// Verify proof packs
     #[command(visible_alias = "verify")]
-    VerifyPack(verify::VerifyArgs),
+    VerifyPack(Box<verify::VerifyArgs>),
     /// Verify an audit directory: its ledger, every session, every pack
     VerifyDir(verify_dir::VerifyDirArgs),
     /// Explain what a proof pack contains, what it proves and what it does not prove

@@ -1,20 +1,22 @@
 //! `assay prove` and `assay verify-proof`.
 
 use super::{
+    anchored::Trust,
     named,
-    out::{self, short},
+    out::{self, Style, short},
 };
 use crate::{
     error::{Exit, Failure},
     files,
     history::list::Places,
-    model::ReceiptId,
+    model::{ReceiptId, WallTime},
     pack::{
         prove::{ProveError, What, prove},
         verify::{
-            SignerVerdict,
+            AnchorReport, SignerVerdict,
             proof::{InLedger, MAX_PROOF_FILE, Proof, ProofError, Proven, of_ledger},
             request::fingerprint,
+            verdict::anchor,
         },
     },
     paths::AuditDir,
@@ -58,14 +60,16 @@ pub struct ProveArgs {
 /// Arguments of `assay verify-proof`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  assay verify-proof --signer 4f1c…e2 call.tlog-proof\n\n\
-                  Exit codes: 0 it holds; 2 it does not hold, or another key signed; 3 not a readable proof,\n\
-                  or a later version wrote it.")]
+                  Exit codes: 0 it holds; 1 it holds, but a demand is not met; 2 it does not hold, or another key\n\
+                  signed; 3 not a readable proof, or a later version wrote it.")]
 pub struct VerifyProofArgs {
     /// The proof
     proof: PathBuf,
     /// Fingerprint of a key that may have signed: SHA-256 of the public key, 64 hex digits; may be repeated
     #[arg(long, value_name = "FPR", value_parser = fingerprint)]
     signer: Vec<String>,
+    #[command(flatten)]
+    trust: Trust,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -106,17 +110,20 @@ pub fn run(args: &ProveArgs) -> Result<Exit, Failure> {
 }
 
 /// The same with the line of the ledger beside the pack that says how the session ended, if that is signed by the same key and
-/// the proof is of the whole session.
+/// the proof is of the whole session; as witnesses signed it, if any did.
 fn with_ledger(proof: Proof, pack: &Path) -> Proof {
     let Ok(proven) = proof.clone().verify(&[]) else { return proof };
     let Some(dir) = pack.canonicalize().ok().and_then(|pack| Some(AuditDir::at(pack.parent()?.parent()?))) else {
         return proof;
     };
-    let Ok(Some(Ended { line, index, path, note })) = log::ended(&dir, proven.session_id) else { return proof };
-    let mut more = proof.clone();
-    more.extra.ledger = Some(of_ledger(&line, index, path, &note));
-    more.extra.v = more.extra.version();
-    if more.clone().verify(&[]).is_ok() { more } else { proof }
+    let with = |Ended { line, index, path, note }: Ended| {
+        let mut more = proof.clone();
+        more.extra.ledger = Some(of_ledger(&line, index, path, &note));
+        more.extra.v = more.extra.version();
+        more.clone().verify(&[]).is_ok().then_some(more)
+    };
+    let ended = log::ended(&dir, proven.session_id).unwrap_or_default();
+    ended.into_iter().find_map(with).unwrap_or(proof)
 }
 
 /// What is printed as JSON.
@@ -126,6 +133,8 @@ struct Document<'a> {
     #[serde(flatten)]
     proven: &'a Proven,
     receipt: Option<serde_json::Value>,
+    anchor: &'a AnchorReport,
+    unmet: &'a [String],
     exit_code: u8,
 }
 
@@ -143,12 +152,23 @@ pub fn verify(args: &VerifyProofArgs) -> Result<Exit, Failure> {
             let what = format!("{shown}: {e}");
             if e.is_refusal() { Failure::failed(what) } else { Failure::bad_input(what) }
         })?;
-        let exit = if proven.signer_verdict == SignerVerdict::Untrusted { Exit::Failed } else { Exit::Ok };
+        let (anchored, unmet) = proven.anchored(&args.trust.given().read()?, WallTime::now());
+        let exit = match proven.signer_verdict {
+            SignerVerdict::Untrusted => Exit::Failed,
+            _ if unmet.is_empty() => Exit::Ok,
+            _ => Exit::Violation,
+        };
         if args.json {
             let receipt = proven.receipt_line.as_deref().and_then(|line| serde_json::from_str(line).ok());
-            out::json(&Document { schema: SCHEMA, proven: &proven, receipt, exit_code: exit.code() })?;
+            let (anchor, unmet) = (&anchored, unmet.as_slice());
+            out::json(&Document { schema: SCHEMA, proven: &proven, receipt, anchor, unmet, exit_code: exit.code() })?;
         } else {
-            out::stdout(words(&proven).as_bytes())?;
+            let mut text = words(&proven);
+            anchor(&mut text, &anchored, Style::of_stdout());
+            for unmet in &unmet {
+                let _ = writeln!(text, "not met: {}", short(unmet));
+            }
+            out::stdout(text.as_bytes())?;
         }
         Ok(exit)
     })
@@ -166,7 +186,7 @@ fn words(p: &Proven) -> String {
     if let Some(line) = &p.receipt_line {
         let _ = writeln!(text, "receipt   {}", short(line));
     }
-    if let Some(InLedger { origin, ledger_seq, lines, at }) = &p.ledger {
+    if let Some(InLedger { origin, ledger_seq, lines, at, .. }) = &p.ledger {
         let _ = writeln!(text, "ledger    line {ledger_seq} of {lines}, of {at}, in {}", short(origin));
     }
     let verdict = match p.signer_verdict {

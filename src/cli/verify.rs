@@ -1,6 +1,7 @@
 //! `assay verify-pack`.
 
 use super::{
+    anchored::Anchored,
     findings::{Reports, Suite},
     named::{self, Pack},
     out::{self, Style, Tone, short},
@@ -92,6 +93,8 @@ pub struct VerifyArgs {
     #[arg(long, requires = "state")]
     update_state: bool,
     #[command(flatten)]
+    anchored: Anchored,
+    #[command(flatten)]
     elsewhere: Elsewhere,
     /// Also write the report as JSON to a new file
     #[arg(long, value_name = "FILE")]
@@ -114,6 +117,7 @@ impl VerifyArgs {
             lock: self.lock.clone(),
             out: self.out.clone(),
             state: self.state.clone().map(|path| (path, self.update_state)),
+            anchors: self.anchored.given(),
             elsewhere: self.elsewhere.given(),
             demands: VerifyOptions {
                 strict: self.strict,
@@ -222,7 +226,12 @@ fn each(args: &VerifyArgs, packs: &[Pack]) -> Result<Option<Checked>, Failure> {
         }
         let (exit, error) = match &report {
             Ok(report) => (report.exit().into(), None),
-            Err(e @ (RequestError::Elsewhere(_) | RequestError::Lock { .. })) => {
+            Err(
+                e @ (RequestError::Elsewhere(_)
+                | RequestError::Lock { .. }
+                | RequestError::Anchors { .. }
+                | RequestError::Untrusted),
+            ) => {
                 return Err(
                     Failure::bad_input(e).hint(e.hint().unwrap_or("assay verify-pack --help lists the options"))
                 );
@@ -338,7 +347,7 @@ mod tests {
 
     fn args(more: &[&str]) -> Result<VerifyArgs, clap::Error> {
         match Cli::try_parse_from([&["assay", "verify-pack", "some/pack"], more].concat())?.command {
-            Some(Command::VerifyPack(args)) => Ok(args),
+            Some(Command::VerifyPack(args)) => Ok(*args),
             other => panic!("{other:?}"),
         }
     }

@@ -1,19 +1,21 @@
 //! `assay verify-dir`: a whole audit directory.
 
-use super::out::{self, Style, Tone, short};
+use super::{
+    anchored::Anchored,
+    out::{self, Style, Tone, short},
+};
 use crate::{
     error::{Exit, Failure},
     files,
-    model::WallTime,
-    note::{Key, MAX_NOTE, key_of_user},
+    note::{Key, key_of_user},
     pack::verify::{
-        AnchorOptions, AnchorReport, AnchorVerdict, AuditDirReport, DirOptions, PackRow, SegmentReport, SegmentState,
-        SignerVerdict, VerifyOptions,
+        AnchorReport, AnchorVerdict, AuditDirReport, DirOptions, PackRow, SegmentReport, SegmentState, SignerVerdict,
+        VerifyOptions,
         dir_log::{FORK, LogReport, Memory, ROLLBACK},
-        parse_date_time,
         request::fingerprint,
         state::State,
         terminal::ProgressLine,
+        verdict::anchor_tone,
         verify_dir,
     },
     paths::DEFAULT_AUDIT_DIR,
@@ -56,18 +58,8 @@ pub struct VerifyDirArgs {
     /// Your memory: compare the directory with what you have seen before
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Whose anchors count: which witnesses there are, and how many it takes
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
-    /// An anchor that is kept elsewhere: a checkpoint with signatures of witnesses; may be repeated
-    #[arg(long, value_name = "FILE", requires = "policy")]
-    anchor: Vec<PathBuf>,
-    /// The ledger must be anchored
-    #[arg(long, requires = "policy")]
-    require_anchor: bool,
-    /// The ledger must have been anchored before this time: 2026-03-15T11:30:00Z
-    #[arg(long, value_name = "TIME", value_parser = time, requires = "policy")]
-    anchored_before: Option<WallTime>,
+    #[command(flatten)]
+    anchored: Anchored,
     /// Remember what was seen, where it does not contradict what was remembered
     #[arg(long, requires = "state")]
     update_state: bool,
@@ -80,24 +72,6 @@ enum Packs {
     All,
     /// None is.
     None,
-}
-
-fn time(text: &str) -> Result<WallTime, String> {
-    parse_date_time(text).ok_or_else(|| "expected a time as in 2026-03-15T11:30:00Z".to_owned())
-}
-
-fn anchors(args: &VerifyDirArgs) -> Result<AnchorOptions, Failure> {
-    let read = |path: &PathBuf| {
-        let bytes = files::named(path).and_then(|file| files::read_all(file, MAX_NOTE as u64));
-        let failed = |e: &dyn std::fmt::Display| Failure::bad_input(format_args!("{}: {e}", path.display()));
-        String::from_utf8(bytes.map_err(|e| failed(&e))?).map_err(|e| failed(&e))
-    };
-    Ok(AnchorOptions {
-        policy: args.policy.as_deref().map(super::anchor::policy).transpose()?,
-        notes: args.anchor.iter().map(read).collect::<Result<_, _>>()?,
-        is_required: args.require_anchor,
-        before: args.anchored_before,
-    })
 }
 
 #[derive(Serialize)]
@@ -121,7 +95,7 @@ pub fn run(args: &VerifyDirArgs) -> Result<Exit, Failure> {
             without_packs: args.packs == Packs::None,
             log_keys: args.log_key.clone(),
             state,
-            anchors: anchors(args)?,
+            anchors: args.anchored.given().read()?,
         };
         let mut progress = ProgressLine::new();
         let verified = verify_dir(&args.dir, &options, &mut |p| progress.show(p));
@@ -199,14 +173,10 @@ fn text(report: &AuditDirReport, style: Style) -> String {
 }
 
 fn anchored(out: &mut String, anchor: &AnchorReport, style: Style) {
-    let tone = match anchor.verdict {
-        AnchorVerdict::NotEvaluated if anchor.present == 0 => return,
-        AnchorVerdict::NotEvaluated => Tone::Dim,
-        AnchorVerdict::Anchored => Tone::Good,
-        AnchorVerdict::Unanchored => Tone::Warn,
-        AnchorVerdict::Invalid | AnchorVerdict::Rollback | AnchorVerdict::Fork => Tone::Bad,
-    };
-    let verdict = style.paint(tone, anchor.verdict.as_str());
+    if anchor.verdict == AnchorVerdict::NotEvaluated && anchor.present == 0 {
+        return;
+    }
+    let verdict = style.paint(anchor_tone(anchor.verdict), anchor.verdict.as_str());
     let _ = match (anchor.size, anchor.not_after) {
         _ if anchor.verdict == AnchorVerdict::NotEvaluated => {
             let present = counted(anchor.present, "anchor");

@@ -153,6 +153,43 @@ pub fn consistency(earlier: u64, size: u64) -> Result<Vec<Range<u64>>, Refused> 
     Ok(others)
 }
 
+/// The perfect subtrees of a whole tree, for proofs of many of its leaves.
+#[derive(Debug, Clone)]
+pub struct Nodes {
+    size: u64,
+    /// From the leaves up: level `n` has the roots of 2^n leaves each.
+    levels: Vec<Vec<Hash>>,
+}
+
+impl Nodes {
+    /// Those of the tree with these leaves.
+    pub fn of(leaves: Vec<Hash>) -> Self {
+        let size = leaves.len() as u64;
+        let mut levels = vec![leaves];
+        while let Some(below) = levels.last().filter(|below| below.len() > 1) {
+            let above = below.as_chunks::<2>().0.iter().map(|[left, right]| node(left, right)).collect();
+            levels.push(above);
+        }
+        Self { size, levels }
+    }
+
+    /// The root of a subtree, as proofs have them: of a power of two it begins at a multiple of it.
+    fn root(&self, leaves: &Range<u64>) -> Hash {
+        let size = leaves.end - leaves.start;
+        if size.is_power_of_two() {
+            let level = size.trailing_zeros();
+            return self.levels[level as usize][(leaves.start >> level) as usize];
+        }
+        let middle = leaves.start + half(size);
+        node(&self.root(&(leaves.start..middle)), &self.root(&(middle..leaves.end)))
+    }
+
+    /// The proof that a leaf stands in the tree.
+    pub fn inclusion(&self, index: u64) -> Result<Vec<Hash>, Refused> {
+        Ok(inclusion(index, self.size)?.iter().map(|part| self.root(part)).collect())
+    }
+}
+
 fn compared(earlier: u64, size: u64) -> Result<(), Refused> {
     match earlier {
         0 => Err(Refused::Empty),

@@ -20,7 +20,7 @@ use crate::{
     files::{self, Tree},
     lines::Lines,
     model::{
-        GENESIS, LedgerKind, SessionId,
+        GENESIS, LedgerKind, LedgerLine, SessionId,
         checkpoint::{read_text, text_of},
         ledger::{LedgerMembers, LogName, MAX_LINE, Renewed, entry},
         line::{number, text},
@@ -31,7 +31,7 @@ use crate::{
     paths::AuditDir,
     text::counted,
     tiles::{Edge, Kind, Place, Tile, WIDTH, places},
-    tree::{self, Frontier, Hash, leaf},
+    tree::{Hash, Nodes, leaf},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -202,6 +202,15 @@ pub fn leaves(dir: &AuditDir, size: u64) -> Result<Vec<Hash>, LogError> {
     if leaves.len() as u64 == size { Ok(leaves) } else { Err(at(&dir.ledger())(io::ErrorKind::UnexpectedEof.into())) }
 }
 
+/// Hands out all lines of the ledger from the first on, each with its number.
+///
+/// # Errors
+/// [`LogError::Io`].
+pub fn each(dir: &AuditDir, see: &mut dyn FnMut(u64, &[u8])) -> Result<(), LogError> {
+    let file = dir.files().open(&dir.ledger()).map_err(at(&dir.ledger()))?;
+    each_line(&file, see).map_err(at(&dir.ledger()))
+}
+
 /// Shows a checkpoint with the signatures of witnesses, if what lies there is the same without. Who holds the ledger keeps
 /// others from signing.
 ///
@@ -237,39 +246,45 @@ pub struct Ended {
     pub note: String,
 }
 
-/// The line of the ledger about the end of a session, with what proves it to whoever has the note; `None` if there is none, or
-/// nobody has signed it yet. Whether the note is signed is not looked at. It reads, and changes nothing.
+/// The line of the ledger about the end of a session, with what proves it to whoever has the note: the first note that witnesses
+/// signed, then the newest one. None if there is no such line, or nobody has signed it yet. Whether the notes are signed is not
+/// looked at. It reads, and changes nothing.
 ///
 /// # Errors
 /// [`LogError::Io`].
-pub fn ended(dir: &AuditDir, session: SessionId) -> Result<Option<Ended>, LogError> {
-    let note = match dir.files().read(&dir.log().join("checkpoint"), note::MAX_NOTE as u64) {
+pub fn ended(dir: &AuditDir, session: SessionId) -> Result<Vec<Ended>, LogError> {
+    let newest = match dir.files().read(&dir.log().join("checkpoint"), note::MAX_NOTE as u64) {
         Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(at(&dir.log())(e)),
     };
-    let said = note.rfind("\n\n").and_then(|end| read_text(note.get(..=end)?));
-    let Some((_, size, _)) = said else { return Ok(None) };
-    let file = dir.files().open(&dir.ledger()).map_err(at(&dir.ledger()))?;
-    let (mut found, wanted) = (None, session.to_string());
-    each_line(&file, &mut |n, bytes| {
+    let (mut leaves, mut found, mut anchor, wanted) = (Vec::new(), None, None, session.to_string());
+    each(dir, &mut |n, bytes| {
+        leaves.push(leaf(&entry(bytes)));
         let members = LedgerMembers::of_line(bytes).unwrap_or_default();
-        let is_end = text(members.kind).as_deref() == Some(LedgerKind::SegmentEnd.as_str());
-        if is_end && text(members.session_id).as_deref() == Some(&*wanted) {
+        let kind = text(members.kind).unwrap_or_default();
+        if kind == LedgerKind::SegmentEnd.as_str() && text(members.session_id).as_deref() == Some(&*wanted) {
             found = Some((n, bytes.to_vec()));
+        } else if kind == LedgerKind::Anchored.as_str()
+            && let (None, Some((index, _)), Reading::Readable(line)) =
+                (&anchor, &found, reading::read::<LedgerLine>(bytes))
+        {
+            let note = line.anchored.map(|anchored| anchored.checkpoint);
+            anchor = note.filter(|note| size_of(note).is_some_and(|size| size > *index));
         }
-    })
-    .map_err(at(&dir.ledger()))?;
-    let Some((index, line)) = found else { return Ok(None) };
-    let Ok(beside) = tree::inclusion(index, size) else { return Ok(None) };
-    let mut trees = vec![Frontier::default(); beside.len()];
-    each_line(&file, &mut |n, bytes| {
-        if let Some((_, tree)) = beside.iter().zip(&mut trees).find(|(range, _)| range.contains(&n)) {
-            tree.push(leaf(&entry(bytes)));
-        }
-    })
-    .map_err(at(&dir.ledger()))?;
-    Ok(Some(Ended { line, index, path: trees.iter().map(Frontier::root).collect(), note }))
+    })?;
+    let Some((index, line)) = found else { return Ok(Vec::new()) };
+    let proven = |note: String| {
+        let leaves = leaves.get(..usize::try_from(size_of(&note)?).ok()?)?;
+        let path = Nodes::of(leaves.to_vec()).inclusion(index).ok()?;
+        Some(Ended { line: line.clone(), index, path, note })
+    };
+    Ok(anchor.into_iter().chain([newest]).filter_map(proven).collect())
+}
+
+/// Lines that a note states.
+fn size_of(note: &str) -> Option<u64> {
+    read_text(note.get(..=note.rfind("\n\n")?)?).map(|(_, size, _)| size)
 }
 
 /// Where a log is, and what is remembered of it; while it is open nobody else signs it.

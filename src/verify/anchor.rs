@@ -54,12 +54,20 @@ impl AnchorVerdict {
 pub struct AnchorOptions {
     /// The witnesses that count, and how many it takes.
     pub policy: Option<Policy>,
-    /// Anchors that are kept elsewhere.
-    pub notes: Vec<String>,
+    /// Anchors that are kept elsewhere: the bytes of their files.
+    pub kept: Vec<Vec<u8>>,
     /// There must be one.
     pub is_required: bool,
     /// Its time must be before this one.
     pub before: Option<WallTime>,
+}
+
+impl AnchorOptions {
+    /// Whether the caller trusts anybody.
+    #[must_use]
+    pub const fn has_trust(&self) -> bool {
+        self.policy.is_some()
+    }
 }
 
 /// What the channel comes to.
@@ -69,14 +77,24 @@ pub struct AnchorReport {
     pub verdict: AnchorVerdict,
     /// Anchors that are present.
     pub present: u64,
-    /// Lines that the largest anchor covers which counts; null without one.
+    /// Lines of the ledger that the anchor covers which counts: of a ledger the largest one, else the earliest. Null without one.
     pub size: Option<u64>,
     /// The earliest time by which enough witnesses had signed it.
     pub not_after: Option<WallTime>,
+    /// Of a session: it began after this time, since it begins with a hash of what enough witnesses signed then.
+    pub not_before: Option<WallTime>,
     /// The witnesses that signed it, as the policy names them.
     pub witnesses: Vec<String>,
     /// Why others do not count.
     pub problems: Vec<String>,
+}
+
+impl AnchorReport {
+    /// Whether those whom the caller trusts have signed less, or something else.
+    #[must_use]
+    pub const fn is_contradicted(&self) -> bool {
+        matches!(self.verdict, AnchorVerdict::Rollback | AnchorVerdict::Fork)
+    }
 }
 
 /// What is known of a log at some size.
@@ -89,100 +107,174 @@ pub(super) enum Known {
     Root(Hash),
 }
 
-/// Size that a note states.
-pub(super) fn size_of(note: &str) -> Option<u64> {
-    read_any(&note[..=note.rfind("\n\n")?]).map(|(_, size, _)| size)
+/// What a note that witnesses signed means for what is judged.
+pub(super) enum Found {
+    /// It is about that.
+    Fits,
+    /// It is about something else.
+    Other(String),
+    /// It contradicts that.
+    Contradicts(AnchorVerdict, Finding),
 }
 
-/// Judges anchors of a log. `now` in seconds since 1970.
-pub(super) fn judge(
-    notes: &[String],
-    policy: &Policy,
+/// Size that a note states.
+pub(super) fn size_of(note: &str) -> Option<u64> {
+    stated(note).map(|(_, size, _)| size)
+}
+
+fn stated(note: &str) -> Option<(&str, u64, Hash)> {
+    read_any(&note[..=note.rfind("\n\n")?])
+}
+
+/// Seconds since 1970 as a time.
+pub(super) fn time(seconds: u64) -> WallTime {
+    WallTime::from_millis(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000))
+}
+
+/// Anchors, one after the other.
+pub(super) struct Judging<'p> {
+    policy: &'p Policy,
+    /// In seconds since 1970.
     now: u64,
-    log: &dyn Fn(&str, u64) -> Known,
-    said: &mut Vec<Finding>,
-) -> AnchorReport {
-    let mut report = AnchorReport { verdict: AnchorVerdict::Unanchored, ..AnchorReport::default() };
-    let wrong = |what: String, problems: &mut Vec<String>| {
+    /// Of several that count, the earliest decides, and not the largest.
+    prefers_earliest: bool,
+    report: AnchorReport,
+    is_invalid: bool,
+    contradicted: Option<AnchorVerdict>,
+    said: Vec<Finding>,
+}
+
+impl<'p> Judging<'p> {
+    /// Nothing was judged yet.
+    pub(super) fn new(policy: &'p Policy, now: WallTime, prefers_earliest: bool) -> Self {
+        Self {
+            policy,
+            now: u64::try_from(now.millis() / 1000).unwrap_or(0),
+            prefers_earliest,
+            report: AnchorReport { verdict: AnchorVerdict::Unanchored, ..AnchorReport::default() },
+            is_invalid: false,
+            contradicted: None,
+            said: Vec::new(),
+        }
+    }
+
+    /// Why something does not count.
+    pub(super) fn problem(&mut self, what: impl Into<String>) {
+        let (what, problems) = (what.into(), &mut self.report.problems);
         if problems.len() < MAX_ANCHORS && !problems.contains(&what) {
             problems.push(what);
         }
-    };
-    let (mut is_invalid, mut contradicted) = (false, None);
-    for note in notes {
-        let stated = note.rfind("\n\n").and_then(|at| read_any(&note[..=at]));
-        let Some((origin, size, root)) = stated else {
-            is_invalid = true;
-            wrong("an anchor is not the checkpoint of a log".to_owned(), &mut report.problems);
-            continue;
-        };
-        let judged = policy.judge(note, now);
-        is_invalid |= !judged.wrong.is_empty();
-        judged.wrong.into_iter().for_each(|what| wrong(what, &mut report.problems));
+    }
+
+    /// Something is there that is not what anybody signed.
+    pub(super) fn invalid(&mut self, what: impl Into<String>) {
+        self.is_invalid = true;
+        self.problem(what);
+    }
+
+    /// The latest time before which not enough of those who signed a note can have known it.
+    pub(super) fn before(&mut self, note: &str) {
+        let judged = self.policy.judge(note, self.now);
+        judged.wrong.into_iter().for_each(|what| self.invalid(what));
+        match judged.from.map(time) {
+            None => self.problem("too few signed the anchor that the session began after"),
+            from => self.report.not_before = self.report.not_before.max(from),
+        }
+    }
+
+    /// A note of so many lines; what it means is asked only if somebody signed it who counts.
+    pub(super) fn note(&mut self, note: &str, size: u64, found: &mut dyn FnMut(&str) -> Found) {
+        let judged = self.policy.judge(note, self.now);
+        judged.wrong.into_iter().for_each(|what| self.invalid(what));
         if judged.cosigned.is_empty() {
-            continue;
+            return;
         }
         let by: Vec<String> = judged.cosigned.into_iter().map(|signed| signed.witness).collect();
-        let (lines, names) = (counted(size, "line"), by.join(", "));
-        let found = match log(origin, size) {
-            Known::OtherLog => {
-                is_invalid = true;
-                wrong(format!("an anchor is one of the log {origin}"), &mut report.problems);
-                continue;
+        let names = by.join(", ");
+        match found(&names) {
+            Found::Fits => {}
+            Found::Other(what) => return self.invalid(what),
+            Found::Contradicts(verdict, finding) => {
+                if self.contradicted != Some(AnchorVerdict::Fork) {
+                    self.contradicted = Some(verdict);
+                }
+                return self.said.push(finding);
             }
-            Known::Fewer => {
-                let what = format!("{names} signed that it had {lines}, and it has fewer: lines were removed");
-                Some((AnchorVerdict::Rollback, ROLLBACK, what))
-            }
-            Known::Root(there) if there != root => {
-                let what = format!("the first {lines} are not those that {names} signed");
-                Some((AnchorVerdict::Fork, FORK, what))
-            }
-            Known::Root(_) => None,
-        };
-        if let Some((verdict, code, what)) = found {
-            if contradicted != Some(AnchorVerdict::Fork) {
-                contradicted = Some(verdict);
-            }
-            let finding = Finding::new(code, Stage::VerifyChain, what).file("log/checkpoint");
-            said.push(finding.sides(note, "no such checkpoint"));
-            continue;
         }
-        if !policy.accepts_log(note) {
-            wrong("the policy does not name the log that signed an anchor".to_owned(), &mut report.problems);
-            continue;
+        if !self.policy.accepts_log(note) {
+            return self.problem("the policy does not name the log that signed an anchor");
         }
-        let Some(since) = judged.since else {
-            wrong(format!("of those who count, only {names} signed the first {lines}"), &mut report.problems);
-            continue;
+        let Some(since) = judged.since.map(time) else {
+            let lines = counted(size, "line");
+            return self.problem(format!("of those who count, only {names} signed the first {lines}"));
         };
-        if report.size.is_none_or(|largest| largest <= size) {
-            let since = i64::try_from(since).unwrap_or(i64::MAX).saturating_mul(1000);
+        let report = &mut self.report;
+        let is_better = match (self.prefers_earliest, report.size, report.not_after) {
+            (true, _, Some(earliest)) => since < earliest,
+            (false, Some(largest), _) => size >= largest,
+            _ => true,
+        };
+        if is_better {
             report.verdict = AnchorVerdict::Anchored;
-            report.size = Some(size);
-            report.not_after = Some(WallTime::from_millis(since));
-            report.witnesses = by;
+            (report.size, report.not_after, report.witnesses) = (Some(size), Some(since), by);
         }
     }
-    if report.verdict != AnchorVerdict::Anchored && is_invalid {
-        report.verdict = AnchorVerdict::Invalid;
+
+    /// What it comes to, and what contradicts it.
+    pub(super) fn done(mut self) -> (AnchorReport, Vec<Finding>) {
+        if self.report.verdict != AnchorVerdict::Anchored && self.is_invalid {
+            self.report.verdict = AnchorVerdict::Invalid;
+        }
+        self.report.verdict = self.contradicted.unwrap_or(self.report.verdict);
+        (self.report, self.said)
     }
-    report.verdict = contradicted.unwrap_or(report.verdict);
-    report
 }
 
-/// Demands that are not met.
-pub(super) fn demands(options: &AnchorOptions, report: &AnchorReport) -> Vec<String> {
+/// Judges anchors of a log.
+pub(super) fn judge(
+    notes: &[String],
+    policy: &Policy,
+    now: WallTime,
+    log: &dyn Fn(&str, u64) -> Known,
+) -> (AnchorReport, Vec<Finding>) {
+    let mut judging = Judging::new(policy, now, false);
+    for note in notes {
+        let Some((origin, size, root)) = stated(note) else {
+            judging.invalid("an anchor is not the checkpoint of a log");
+            continue;
+        };
+        judging.note(note, size, &mut |names: &str| {
+            let lines = counted(size, "line");
+            let (verdict, code, what) = match log(origin, size) {
+                Known::OtherLog => return Found::Other(format!("an anchor is one of the log {origin}")),
+                Known::Root(there) if there == root => return Found::Fits,
+                Known::Fewer => {
+                    let what = format!("{names} signed that it had {lines}, and it has fewer: lines were removed");
+                    (AnchorVerdict::Rollback, ROLLBACK, what)
+                }
+                Known::Root(_) => {
+                    (AnchorVerdict::Fork, FORK, format!("the first {lines} are not those that {names} signed"))
+                }
+            };
+            let finding = Finding::new(code, Stage::VerifyChain, what).file("log/checkpoint");
+            Found::Contradicts(verdict, finding.sides(note, "no such checkpoint"))
+        });
+    }
+    judging.done()
+}
+
+/// Demands that are not met; `of`: what must be anchored.
+pub(super) fn demands(options: &AnchorOptions, report: &AnchorReport, of: &str) -> Vec<String> {
     let is_anchored = report.verdict == AnchorVerdict::Anchored;
     let mut unmet = Vec::new();
     if options.is_required && !is_anchored {
-        unmet.push(format!("an anchor is required, and the ledger is {}", report.verdict.as_str()));
+        unmet.push(format!("an anchor is required, and {of} is {}", report.verdict.as_str()));
     }
     if let Some(before) = options.before
         && (!is_anchored || report.not_after.is_none_or(|at| at >= before))
     {
         let at = report.not_after.map_or_else(|| "it is not".to_owned(), |at| format!("it was by {at}"));
-        unmet.push(format!("the ledger must have been anchored before {before}, and {at}"));
+        unmet.push(format!("{of} must have been anchored before {before}, and {at}"));
     }
     unmet
 }
@@ -219,8 +311,7 @@ mod tests {
             ("l", _) => Known::Fewer,
             _ => Known::OtherLog,
         };
-        let mut said = Vec::new();
-        let report = judge(notes, &policy(), NOW, &known, &mut said);
+        let (report, said) = judge(notes, &policy(), time(NOW), &known);
         (report, said.len())
     }
 
@@ -238,14 +329,15 @@ mod tests {
         assert_eq!((report.witnesses.len(), report.problems.len()), (2, 1));
         let unmet = |required, before: Option<i64>| {
             let before = before.map(WallTime::from_millis);
-            demands(&AnchorOptions { is_required: required, before, ..AnchorOptions::default() }, &report).len()
+            demands(&AnchorOptions { is_required: required, before, ..AnchorOptions::default() }, &report, "the ledger")
+                .len()
         };
         assert_eq!((unmet(true, None), unmet(true, Some(130_001)), unmet(true, Some(130_000))), (0, 0, 1));
         let (none, _) = judged(&[]);
         assert_eq!(none.verdict, AnchorVerdict::Unanchored);
         let both =
             AnchorOptions { is_required: true, before: Some(WallTime::from_millis(0)), ..AnchorOptions::default() };
-        assert_eq!(demands(&both, &none).len(), 2);
+        assert_eq!(demands(&both, &none, "the ledger").len(), 2);
     }
 
     #[test]

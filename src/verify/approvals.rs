@@ -1,6 +1,6 @@
 //! Decisions about surfaces, line by line: form, version, hash, chain and signature.
 
-use super::signature::{SignatureProblem, verify_ed25519};
+use super::ed25519::{SignatureProblem, verify_ed25519};
 use crate::model::{
     GENESIS,
     line::Canonical as _,

@@ -2,9 +2,9 @@
 
 use super::{
     chain::ChainSummary,
+    ed25519::verify_ed25519,
     finding::Finding,
     notebook::Notebook,
-    signature::verify_ed25519,
     source::{HashedLines, ReadMeter, ReadStop},
     words::Stage,
 };

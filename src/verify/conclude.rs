@@ -1,6 +1,7 @@
 //! The end of a verification: channels are decided, and the report is written.
 
 use super::{
+    anchor,
     notebook::Notebook,
     report::{Signer, VerifyReport},
     trust,
@@ -47,6 +48,7 @@ pub fn finish(
     if let Some(m) = manifest {
         trust::demands(&mut notes, m, signer, claims, claim_results.is_some(), completeness);
     }
+    notes.unmet.extend(anchor::demands(&notes.options.anchors, &notes.anchor, "the pack"));
     let extra = notes.is_open().then(|| "the pack has entries that are not listed".to_owned());
     let whole = matches!(completeness, Completeness::Incomplete | Completeness::Unterminated);
     let whole = whole.then(|| format!("{completeness}: {}", completeness_reasons.first().map_or("", String::as_str)));
@@ -66,7 +68,7 @@ pub fn finish(
     });
     VerifyReport {
         stages: stages.to_vec(),
-        errors: notes.take_findings(),
+        errors: [notes.take_findings(), notes.contradictions].concat(),
         errors_omitted: notes.omitted,
         warnings: notes.warnings,
         integrity,
@@ -76,6 +78,7 @@ pub fn finish(
         claims,
         claim_results,
         signer: Signer { verdict: signer, fingerprint: notes.fingerprint, signer_id: signer_id.map(str::to_owned) },
+        anchor: notes.anchor,
         unmet: notes.unmet,
         facts: notes.facts,
         memory: None,

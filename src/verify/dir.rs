@@ -8,12 +8,12 @@ use super::{
     chain::{ChainSummary, ChainWalk},
     dir_log::{FORK, LogReport, LogWalk},
     dir_stated::Stated,
+    ed25519::verify_ed25519,
     engine::verify,
     finding::{Finding, MAX_FINDINGS, VERSION_UNSUPPORTED},
     manifest::MAX_MANIFEST,
     options::{Progress, VerifyError, VerifyOptions},
     session,
-    signature::verify_ed25519,
     source::{HashedLines, MAX_DOCUMENT, OpenProblem, PackDir, ReadMeter, ReadStop, is_locked},
     state::{KnownPack, State},
     trust,
@@ -295,7 +295,7 @@ pub fn verify_dir(
         Some(_) => anchored(&audit, &mut meter)?,
         None => Vec::new(),
     };
-    notes.extend(options.anchors.notes.iter().cloned());
+    notes.extend(options.anchors.kept.iter().map(|kept| String::from_utf8_lossy(kept).into_owned()));
     let mut log = LogWalk::new(&audit, options.state.as_ref(), &notes, &mut meter);
     let has_ledger = book.ledger(&mut log, &mut meter, &mut report)?;
     let named = std::mem::take(&mut book.named);
@@ -335,11 +335,10 @@ pub fn verify_dir(
         let mut channel = AnchorReport::default();
         if let Some(policy) = &options.anchors.policy {
             notes.extend(log.note().cloned());
-            let now = u64::try_from(options.packs.now.millis() / 1000).unwrap_or(0);
-            channel = anchor::judge(&notes, policy, now, &|origin, size| log.known(origin, size), &mut said);
+            (channel, said) = anchor::judge(&notes, policy, options.packs.now, &|origin, size| log.known(origin, size));
         }
-        channel.present = book.anchors + options.anchors.notes.len() as u64;
-        report.unmet = anchor::demands(&options.anchors, &channel);
+        channel.present = book.anchors + options.anchors.kept.len() as u64;
+        report.unmet = anchor::demands(&options.anchors, &channel, "the ledger");
         report.anchor = Some(channel);
         let (log, known) = log.finish(&book.keys, &options.packs, &place, &mut said, &mut warnings);
         if said.is_empty()

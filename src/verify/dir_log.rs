@@ -3,9 +3,9 @@
 
 use super::{
     anchor::{self, Known},
+    ed25519::verify_ed25519,
     finding::Finding,
     options::VerifyOptions,
-    signature::verify_ed25519,
     source::{PackDir, ReadMeter},
     state::{KnownLog, Remembered, State},
     trust,

@@ -1,8 +1,8 @@
 //! What was stated of a session of an audit directory while it was recorded, against its events.
 
 use super::{
+    ed25519::verify_ed25519,
     finding::Finding,
-    signature::verify_ed25519,
     source::{HashedLines, ReadMeter},
     words::Stage,
 };

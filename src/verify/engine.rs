@@ -9,6 +9,7 @@ use super::{
     finding::Finding,
     notebook::Notebook,
     options::{Progress, VerifyError, VerifyOptions},
+    pack_anchor::{self, Subject},
     paths,
     report::VerifyReport,
     schema, session, signature,
@@ -21,6 +22,7 @@ use crate::model::{
     pack::{CHECKPOINTS, EMPTY_HEAD, Manifest, RECEIPTS, SURFACE},
     sha256_hex, surface,
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::{ops::ControlFlow, path::Path};
 
 /// Most bytes that are read of a pack's files if its signature does not hold, to show what was changed.
@@ -100,6 +102,7 @@ fn stages(
     }
     let evidence = files::run(&mut notes, &mut tally, &mut meter, dir, &parsed, &usable)?;
     judged(&mut notes, &evidence);
+    anchored(&mut notes, dir, &parsed.manifest, &evidence, &mut meter)?;
     let signer = sealed(&mut notes, &parsed.manifest, &evidence, signer);
     if parsed.manifest.file(SURFACE).is_some()
         && let Ok((file, len)) = dir.open_file(SURFACE)
@@ -119,6 +122,23 @@ fn stages(
     });
     notes.facts.session = evidence.doc;
     Ok(finish(notes, signer, Some(&parsed.manifest), completeness, reasons, results, Some(&parsed.manifest.signer_id)))
+}
+
+/// What others have signed of the pack.
+fn anchored(
+    notes: &mut Notebook<'_>,
+    dir: &PackDir,
+    m: &Manifest,
+    evidence: &PackEvidence,
+    meter: &mut ReadMeter<'_>,
+) -> Result<(), VerifyError> {
+    let is_signed = !notes.failed_at(Stage::VerifySignature);
+    let key = STANDARD.decode(&m.signer_pubkey).ok().and_then(|key| <[u8; 32]>::try_from(key).ok());
+    let manifest = notes.facts.pack_manifest_sha256.clone().unwrap_or_default();
+    let subject = Subject { manifest: &manifest, session: evidence.doc.as_ref(), key: key.filter(|_| is_signed) };
+    let options = notes.options;
+    (notes.anchor, notes.contradictions) = pack_anchor::judge(dir, &options.anchors, options.now, &subject, meter)?;
+    Ok(())
 }
 
 /// What stage `verify_surface` had to look at, and what it counted.

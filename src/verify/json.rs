@@ -1,6 +1,7 @@
 //! A verification as JSON: the document with our channels beside assay-ai's own.
 
 use super::{
+    anchor::{AnchorReport, AnchorVerdict},
     document::{Check, EvidenceRef, Parts, Subject, Verdicts, document},
     escrow::Covered,
     report::{Signer, StageReport, VerifyReport},
@@ -27,6 +28,8 @@ struct Own<'a> {
     exit_code: u8,
     errors_omitted: u64,
     event_count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anchor: Option<&'a AnchorReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,6 +87,7 @@ impl Serialize for VerifyReport {
                 exit_code: self.exit().code(),
                 errors_omitted: self.errors_omitted,
                 event_count: f.event_count,
+                anchor: Some(&self.anchor).filter(|a| a.present > 0 || a.verdict != AnchorVerdict::NotEvaluated),
                 memory: self.memory,
                 coverage: f.coverage.as_ref(),
                 redacted_contents: Some(f.redacted_contents).filter(|n| *n > 0),

@@ -4,17 +4,17 @@
 //!
 //! | from below | files |
 //! |---|---|
-//! | words and what is said | `words`, `finding`, `report`, `options` |
+//! | words and what is said | `words`, `finding`, `report`, `options`, `ed25519` |
 //! | reading | `source`, `cursor`, `unread`, `event_line`, `receipt_line`, `manifest`, `time` |
 //! | the notebook that every stage writes into | `notebook` |
 //! | stages | `schema`, `paths`, `signature`, `receipts`, `foreign`, `chain`, `checkpoints`, `walk` (with `flight`, `sense`, `streams`), `surface`, `session`, `builder`, `files`, `trust` |
 //! | decisions about surfaces | `approvals` |
-//! | who may witness logs | `tlog_policy` |
+//! | who may witness logs, and what they signed | `tlog_policy`, `anchor`, `pack_anchor` |
 //! | claims | `claims`, `lock`, `claims_tally`, `evaluate` |
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | what is printed | `terminal`, `verdict` |
 //! | the program | `request`, `program`, `main` |
-//! | beside a run | `proof` (of single events), `dir`, `dir_log`, `dir_stated` and `anchor` (a whole audit directory, its ledger, its checkpoints, what witnesses signed), `state` (what a verifier remembers), `later` (what a later version wrote) |
+//! | beside a run | `proof` (of single events), `dir`, `dir_log` and `dir_stated` (a whole audit directory, its ledger, its checkpoints), `state` (what a verifier remembers), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -34,6 +34,7 @@ pub mod dir_log;
 mod dir_stated;
 #[doc(hidden)]
 pub mod document;
+mod ed25519;
 mod engine;
 mod escrow;
 mod evaluate;
@@ -52,6 +53,7 @@ mod notebook;
 mod options;
 #[cfg(test)]
 mod oracle;
+pub mod pack_anchor;
 mod paths;
 pub mod program;
 pub mod proof;
@@ -83,6 +85,7 @@ pub use checkpoints::Seals;
 pub use dir::{
     AuditDirReport, DirOptions, PackRow, SegmentReport, SegmentState, tombstone, verify_audit_dir, verify_dir,
 };
+pub use ed25519::{SignatureProblem, verify_ed25519};
 pub use engine::verify;
 pub use escrow::Covered;
 pub use finding::{Finding, MAX_FINDINGS};
@@ -91,7 +94,6 @@ pub use later::{Later, later};
 pub use options::{Progress, VerifyError, VerifyOptions};
 pub use report::{PackFacts, Signer, StageReport, VerifyReport};
 pub use session::rely_after_crash;
-pub use signature::{SignatureProblem, verify_ed25519};
 pub use spoiled::spoiled;
 pub use time::parse_date_time;
 pub use words::{Claims, Completeness, Exit, Integrity, SignerVerdict, Stage, StageStatus};

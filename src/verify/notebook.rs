@@ -1,6 +1,7 @@
 //! What the stages of a verification write into.
 
 use super::{
+    anchor::AnchorReport,
     finding::{Finding, MAX_FINDINGS, VERSION_UNSUPPORTED},
     options::VerifyOptions,
     report::{PackFacts, StageReport, counts},
@@ -24,6 +25,10 @@ pub struct Notebook<'o> {
     pub facts: PackFacts,
     /// SHA-256 of the public key in the pack.
     pub fingerprint: Option<String>,
+    /// What others have signed of the pack.
+    pub anchor: AnchorReport,
+    /// What contradicts it, without being wrong with it.
+    pub contradictions: Vec<Finding>,
     /// What is worth knowing, but not wrong.
     pub warnings: Vec<String>,
     /// Demands that are not met.
@@ -53,6 +58,8 @@ impl<'o> Notebook<'o> {
             options,
             facts: PackFacts::default(),
             fingerprint: None,
+            anchor: AnchorReport::default(),
+            contradictions: Vec::new(),
             warnings: Vec::new(),
             unmet: Vec::new(),
             unterminated: HashMap::new(),

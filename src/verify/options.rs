@@ -1,6 +1,6 @@
 //! What a caller asks of a verification, and hears of it.
 
-use super::words::Stage;
+use super::{anchor::AnchorOptions, words::Stage};
 use crate::{lock::Lock, model::WallTime};
 use std::{io, path::PathBuf};
 
@@ -27,6 +27,8 @@ pub struct VerifyOptions {
     pub require_ci_binding: bool,
     /// The commit (40 lower-case hex digits) of that run.
     pub expected_commit_sha: Option<String>,
+    /// Whose anchors count, and what is demanded of them.
+    pub anchors: AnchorOptions,
     /// The time of verification.
     pub now: WallTime,
 }
@@ -44,6 +46,7 @@ impl Default for VerifyOptions {
             check_expiry: false,
             require_ci_binding: false,
             expected_commit_sha: None,
+            anchors: AnchorOptions::default(),
             now: WallTime::now(),
         }
     }

@@ -133,6 +133,8 @@ pub(super) fn closed_world(notes: &mut Notebook<'_>, dir: &PackDir, m: &Manifest
         notes.extra(format!("{n} more {} in the pack but not listed in its manifest", noun(n, "entry")));
     }
     if unsigned {
-        notes.warnings.push("_unsigned/ is not signed: nothing in it is verified".into());
+        notes
+            .warnings
+            .push("_unsigned/ is not signed: nothing in it is verified but anchors, if you say whose count".into());
     }
 }

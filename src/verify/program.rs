@@ -43,6 +43,10 @@ Options:
       --state FILE                 Your memory: compare the pack with the one of its session that
                                    you have seen before
       --update-state               Remember the pack, if none of its session is known
+      --policy FILE                Whose anchors count: which witnesses there are, and how many it takes
+      --anchor FILE                An anchor of the pack that is kept elsewhere; may be repeated
+      --require-anchor             The pack must be anchored
+      --anchored-before TIME       It must have been anchored before this time: 2026-03-15T11:30:00Z
       --out FILE                   Also write the report as JSON to a new file
   -h, --help                       Print help
   -V, --version                    Print version
@@ -134,7 +138,7 @@ fn parse(args: Vec<OsString>) -> Result<Asked, lexopt::Error> {
             }
             arg => return Err(arg.unexpected()),
         };
-        if !matches!(option.as_str(), "signer" | "approver" | "cards") && seen.contains(&option) {
+        if !matches!(option.as_str(), "signer" | "approver" | "cards" | "anchor") && seen.contains(&option) {
             return Err(format!("--{option} was given twice").into());
         }
         let demands = &mut request.demands;
@@ -155,6 +159,12 @@ fn parse(args: Vec<OsString>) -> Result<Asked, lexopt::Error> {
             }
             "lock" => request.lock = Some(path(&mut parser)?),
             "out" => request.out = Some(path(&mut parser)?),
+            "policy" => request.anchors.policy = Some(path(&mut parser)?),
+            "anchor" => request.anchors.kept.push(path(&mut parser)?),
+            "require-anchor" => request.anchors.is_required = true,
+            "anchored-before" => {
+                request.anchors.before = Some(value(&mut parser)?.parse_with(request::time)?);
+            }
             "state" => request.state = Some((path(&mut parser)?, false)),
             "update-state" => {}
             other => {
@@ -249,6 +259,7 @@ mod tests {
                 "FPR" => "a".repeat(64),
                 "SHA" => "a".repeat(40),
                 "HOURS" => "1".to_owned(),
+                "TIME" => "2026-03-15T11:30:00Z".to_owned(),
                 other => other.to_owned(),
             });
             // An option that means nothing alone, and what it goes with.

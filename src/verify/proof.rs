@@ -1,7 +1,13 @@
 //! Proofs of single events: `.tlog-proof` files of C2SP (c2sp.org/tlog-proof), which need no pack (docs/formats.md, "Proof of an
 //! event").
 
-use super::{options::VerifyOptions, signature::verify_ed25519, trust, words::SignerVerdict};
+use super::{
+    anchor::{AnchorOptions, AnchorReport, Found, Judging, demands},
+    ed25519::verify_ed25519,
+    options::VerifyOptions,
+    trust,
+    words::SignerVerdict,
+};
 use crate::{
     canon,
     model::{
@@ -31,7 +37,7 @@ pub const PROOF_VERSION: u32 = 2;
 pub const MAX_PROOF_FILE: u64 = 4 << 20;
 
 /// The first line of a proof.
-const HEAD: &str = "c2sp.org/tlog-proof@v1";
+pub(super) const HEAD: &str = "c2sp.org/tlog-proof@v1";
 
 /// What a proof holds beside the path: all that leads from the event to who signed. Nothing vouches for it but that it fits.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -86,6 +92,9 @@ pub struct InLedger {
     pub lines: u64,
     /// When the line was written.
     pub at: WallTime,
+    /// The signed note.
+    #[serde(skip)]
+    pub note: String,
 }
 
 /// A file of C2SP tlog-proof as it stands.
@@ -287,6 +296,28 @@ impl Proof {
     }
 }
 
+impl Proven {
+    /// What witnesses whom the caller trusts have signed of the ledger's line, and the demands that are not met.
+    #[must_use]
+    pub fn anchored(&self, options: &AnchorOptions, now: WallTime) -> (AnchorReport, Vec<String>) {
+        let note = self.ledger.as_ref().map(|ledger| ledger.note.as_str());
+        // Below the signature of the log.
+        let signatures =
+            note.and_then(|note| note.get(note.rfind("\n\n")? + 2..)).map_or(0, |below| below.lines().count());
+        let mut report = AnchorReport::default();
+        if let Some(policy) = &options.policy {
+            let mut judging = Judging::new(policy, now, true);
+            if let Some(ledger) = &self.ledger {
+                judging.note(&ledger.note, ledger.lines, &mut |_: &str| Found::Fits);
+            }
+            (report, _) = judging.done();
+        }
+        report.present = u64::from(signatures > 1);
+        let unmet = demands(options, &report, "the event");
+        (report, unmet)
+    }
+}
+
 /// What a ledger's line about the end of a session must say.
 struct End {
     session: SessionId,
@@ -295,9 +326,24 @@ struct End {
     key: String,
 }
 
-/// The line of a ledger that such a proof is about: it says so, and the long-term key has signed a tree in which it stands.
-fn in_ledger(text: &str, end: &End, signer: &Key, holds: Verifier<'_>) -> Result<InLedger, ProofError> {
-    let Parts { extra: bytes, index, path, note } = Parts::parse(text.as_bytes())?;
+/// A line of a ledger that stands in the tree of a note. Who signed the note is another question.
+#[derive(Debug, Clone)]
+pub(super) struct InTree {
+    pub line: LedgerLine,
+    /// The name of the log.
+    pub origin: String,
+    /// Lines of the tree.
+    pub lines: u64,
+    /// The text of a checkpoint, and the signatures below it.
+    pub note: String,
+}
+
+/// Reads a proof that a line of a ledger stands in its log.
+///
+/// # Errors
+/// [`ProofError`].
+pub(super) fn in_tree(text: &[u8]) -> Result<InTree, ProofError> {
+    let Parts { extra: bytes, index, path, note } = Parts::parse(text)?;
     let line = match reading::read::<LedgerLine>(&bytes) {
         Reading::Readable(line) if to_line(&line).is_ok_and(|same| same == bytes) => line,
         Reading::TooNew(e) => return Err(e.into()),
@@ -307,17 +353,24 @@ fn in_ledger(text: &str, end: &End, signer: &Key, holds: Verifier<'_>) -> Result
     if hash.is_none() || bytes.len() > MAX_LINE || !line.is_of_its_kind() || line.ledger_seq != index {
         return Err(refused("the ledger's line is not what its hash, its kind or its number says"));
     }
+    let said = note.rfind("\n\n").and_then(|end| read_text(&note[..=end]));
+    let (origin, lines, root) = said.ok_or_else(|| refused("the note about the ledger is not a checkpoint"))?;
+    tree::verify_inclusion(&leaf(&entry(&bytes)), index, lines, &path, &root).map_err(refused)?;
+    Ok(InTree { origin: origin.to_owned(), line, lines, note })
+}
+
+/// The line of a ledger that such a proof is about: it says so, and the long-term key has signed a tree in which it stands.
+fn in_ledger(text: &str, end: &End, signer: &Key, holds: Verifier<'_>) -> Result<InLedger, ProofError> {
+    let InTree { line, origin, lines, note } = in_tree(text.as_bytes())?;
     let is_its_end = line.kind == LedgerKind::SegmentEnd
         && (line.session_id, line.event_count) == (Some(end.session), end.events)
         && (line.tree_root.as_ref(), line.session_key.as_ref()) == (Some(&end.root), Some(&end.key));
     if !is_its_end {
         return Err(refused("the ledger's line does not say that the session ended with this root and this key"));
     }
-    let origin = note.split('\n').next().filter(|origin| LogName::is_one(origin));
-    let key = origin.and_then(|origin| Key::new(origin, *signer.public()));
+    let key = Some(origin.as_str()).filter(|origin| LogName::is_one(origin));
+    let key = key.and_then(|origin| Key::new(origin, *signer.public()));
     let key = key.ok_or_else(|| refused("the note about the ledger has a name that no log has"))?;
-    let said = note::open(&note, &key, holds).map_err(refused)?;
-    let (_, lines, root) = read_text(said).ok_or_else(|| refused("the note about the ledger is not a checkpoint"))?;
-    tree::verify_inclusion(&leaf(&entry(&bytes)), index, lines, &path, &root).map_err(refused)?;
-    Ok(InLedger { origin: key.name().to_owned(), ledger_seq: index, lines, at: line.at })
+    note::open(&note, &key, holds).map_err(refused)?;
+    Ok(InLedger { ledger_seq: line.ledger_seq, origin, lines, at: line.at, note })
 }

@@ -1,6 +1,7 @@
 //! What a verification found (docs/formats.md, "Verifier's report").
 
 use super::{
+    anchor::AnchorReport,
     escrow::Covered,
     finding::{Finding, VERSION_UNSUPPORTED},
     words::{Claims, Completeness, Exit, Integrity, Memory, SignerVerdict, Stage, StageStatus},
@@ -118,6 +119,8 @@ pub struct VerifyReport {
     pub claim_results: Option<ClaimSetResult>,
     /// Verdict of the signer channel.
     pub signer: Signer,
+    /// The anchor channel: what others have signed of the pack.
+    pub anchor: AnchorReport,
     /// Demands of the caller that an authentic pack does not meet.
     pub unmet: Vec<String>,
     /// What the pack says about itself.
@@ -129,11 +132,11 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// The exit code: 2 TAMPERED, UNTRUSTED or another pack than the one that is remembered, 3 UNSUPPORTED, 1 authentic with an unmet demand, else 0.
+    /// The exit code: 2 TAMPERED, UNTRUSTED or another pack than the one that is remembered or that witnesses signed, 3 UNSUPPORTED, 1 authentic with an unmet demand, else 0.
     #[must_use]
     pub fn exit(&self) -> Exit {
         let is_refuted = self.integrity == Integrity::Tampered || self.signer.verdict == SignerVerdict::Untrusted;
-        if is_refuted || self.memory == Some(Memory::Fork) {
+        if is_refuted || self.memory == Some(Memory::Fork) || self.anchor.is_contradicted() {
             Exit::Failed
         } else if self.integrity == Integrity::Unsupported {
             Exit::BadInput

@@ -1,12 +1,16 @@
 //! What one run of the program is asked, and its answer: that of `assay verify-pack` and of `assay-verify`.
 
 use crate::{
+    anchor::AnchorOptions,
     engine::verify,
     lock::{Lock, LockError},
+    model::WallTime,
     options::{Progress, VerifyError, VerifyOptions},
     report::VerifyReport,
     state::State,
     terminal::{self, Style},
+    time::parse_date_time,
+    tlog_policy::{MAX_POLICY, Policy},
     verdict,
     words::Exit,
 };
@@ -52,6 +56,49 @@ pub const ELSEWHERE: [Elsewhere; 8] = [
     elsewhere("enforce-trust-gate", false, TRUST),
 ];
 
+/// Bytes of an anchor that a user names.
+const MAX_KEPT: u64 = 1 << 20;
+
+/// What a user says of anchors: whose count, where those are that are kept elsewhere, and what is demanded.
+#[derive(Debug, Clone, Default)]
+pub struct Anchors {
+    /// A policy of witnesses (c2sp.org/tlog-policy).
+    pub policy: Option<PathBuf>,
+    /// Anchors.
+    pub kept: Vec<PathBuf>,
+    /// There must be one.
+    pub is_required: bool,
+    /// Its time must be before this one.
+    pub before: Option<WallTime>,
+}
+
+impl Anchors {
+    /// Reads what is named.
+    ///
+    /// # Errors
+    /// [`RequestError::Anchors`].
+    pub fn read(&self) -> Result<AnchorOptions, RequestError> {
+        let read = |path: &PathBuf, max| {
+            let bytes = plain::named(path).and_then(|file| plain::read_all(file, max));
+            bytes.map_err(|e| RequestError::Anchors { path: path.clone(), what: e.to_string() })
+        };
+        let policy = self.policy.as_ref().map(|path| {
+            let policy = Policy::parse(&read(path, MAX_POLICY)?);
+            policy.map_err(|e| RequestError::Anchors { path: path.clone(), what: e.to_string() })
+        });
+        let options = AnchorOptions {
+            policy: policy.transpose()?,
+            kept: self.kept.iter().map(|path| read(path, MAX_KEPT)).collect::<Result<_, _>>()?,
+            is_required: self.is_required,
+            before: self.before,
+        };
+        if !options.has_trust() && (options.is_required || options.before.is_some()) {
+            return Err(RequestError::Untrusted);
+        }
+        Ok(options)
+    }
+}
+
 /// What one run is asked.
 #[derive(Debug, Default)]
 pub struct Request {
@@ -67,9 +114,11 @@ pub struct Request {
     pub out: Option<PathBuf>,
     /// What was seen before, and whether what is seen now is remembered with it.
     pub state: Option<(PathBuf, bool)>,
+    /// Whose anchors count.
+    pub anchors: Anchors,
     /// Names in [`ELSEWHERE`] that were given.
     pub elsewhere: Vec<&'static str>,
-    /// What is demanded; its lock is that of `lock`.
+    /// What is demanded; its lock is that of `lock`, its anchors are those of `anchors`.
     pub demands: VerifyOptions,
 }
 
@@ -112,6 +161,17 @@ pub enum RequestError {
         /// What is wrong with it.
         source: LockError,
     },
+    /// A policy of witnesses, or an anchor, is none.
+    #[error("{}: {what}", .path.display())]
+    Anchors {
+        /// Path of the file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// An anchor is demanded, and nobody's counts.
+    #[error("an anchor is demanded, and it is not said whose anchors count")]
+    Untrusted,
     /// The pack cannot be verified.
     #[error(transparent)]
     Verify(#[from] VerifyError),
@@ -137,7 +197,8 @@ impl RequestError {
             Self::Out(e) => e.hint,
             Self::Verify(e) => e.hint(),
             Self::Write { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => Some(NAME_A_NEW_FILE),
-            Self::Lock { .. } | Self::Write { .. } | Self::Json(_) => None,
+            Self::Untrusted => Some("name a policy of witnesses with --policy"),
+            Self::Lock { .. } | Self::Anchors { .. } | Self::Write { .. } | Self::Json(_) => None,
         }
     }
 
@@ -188,7 +249,7 @@ impl Request {
         if let Some(file) = &self.out {
             check_out("--out", file, &self.pack)?;
         }
-        let mut demands = self.demands.clone();
+        let mut demands = VerifyOptions { anchors: self.anchors.read()?, ..self.demands.clone() };
         if let Some(path) = &self.lock {
             let lock = plain::named(path).map_err(LockError::Io).and_then(Lock::read);
             demands.lock = Some(lock.map_err(|source| RequestError::Lock { path: path.clone(), source })?);
@@ -254,6 +315,14 @@ pub fn commit(text: &str) -> Result<String, String> {
 /// What is expected.
 pub fn hours(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|h: &f64| h.is_finite() && *h > 0.0).ok_or_else(|| "expected hours above 0".to_owned())
+}
+
+/// The value of `--anchored-before`.
+///
+/// # Errors
+/// What is expected.
+pub fn time(text: &str) -> Result<WallTime, String> {
+    parse_date_time(text).ok_or_else(|| "expected a time as in 2026-03-15T11:30:00Z".to_owned())
 }
 
 /// The values of `--cards`: ids between commas.

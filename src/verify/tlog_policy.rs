@@ -1,6 +1,6 @@
 //! Which logs and witnesses somebody trusts, and how many witnesses it takes (c2sp.org/tlog-policy).
 
-use super::signature::verify_ed25519;
+use super::ed25519::verify_ed25519;
 use assay_evidence::note::{self, AnyKey, Key, WitnessKey};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -74,8 +74,10 @@ pub struct Judged {
     pub cosigned: Vec<Cosigned>,
     /// Whether they are enough.
     pub is_enough: bool,
-    /// The earliest time at which they were, in seconds since 1970; `None` also if nobody is needed.
+    /// The earliest time by which enough had signed, in seconds since 1970; `None` also if nobody is needed.
     pub since: Option<u64>,
+    /// The latest time from which on enough signed: before, nobody could know all of it.
+    pub from: Option<u64>,
     /// What is wrong with signatures of theirs. If one does not hold, none of them counts.
     pub wrong: Vec<String>,
 }
@@ -145,8 +147,9 @@ impl Policy {
         let Some(quorum) = self.quorum else { return Judged { is_enough: true, ..judged } };
         let mut moments: Vec<u64> = times.iter().copied().flatten().collect();
         moments.sort_unstable();
-        let enough = |by: &u64| self.is_met(quorum, &|witness| times[witness].is_some_and(|time| time <= *by));
-        judged.since = moments.into_iter().find(enough);
+        let enough = |is_one: &dyn Fn(u64) -> bool| self.is_met(quorum, &|witness| times[witness].is_some_and(is_one));
+        judged.since = moments.iter().copied().find(|by| enough(&|time| time <= *by));
+        judged.from = moments.iter().rev().copied().find(|from| enough(&|time| time >= *from));
         judged.is_enough = judged.since.is_some();
         judged
     }

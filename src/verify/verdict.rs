@@ -1,6 +1,7 @@
 //! A report in words: the stages, the four channels, the findings, and what to do next.
 
 use crate::{
+    anchor::{AnchorReport, AnchorVerdict},
     finding::Finding,
     report::{StageReport, VerifyReport},
     terminal::{Style, Tone, short},
@@ -26,6 +27,7 @@ pub fn words(r: &VerifyReport, pack: &Path, program: &str, style: Style) -> Stri
     } {
         let _ = writeln!(out, "{:<13} {} {text}", "memory", style.paint(tone, &format!("{word:<13}")));
     }
+    anchor(&mut out, &r.anchor, style);
     if let Some(covered) = &r.facts.coverage {
         let _ = writeln!(out, "coverage      {covered}");
     }
@@ -48,6 +50,43 @@ pub fn words(r: &VerifyReport, pack: &Path, program: &str, style: Style) -> Stri
     list(&mut out, "Worth knowing", &r.warnings, style, Tone::Warn);
     let _ = writeln!(out, "\n{}", next_step(r, pack, program));
     out
+}
+
+/// How a verdict on anchors looks.
+#[must_use]
+pub const fn anchor_tone(verdict: AnchorVerdict) -> Tone {
+    match verdict {
+        AnchorVerdict::NotEvaluated => Tone::Dim,
+        AnchorVerdict::Anchored => Tone::Good,
+        AnchorVerdict::Unanchored => Tone::Warn,
+        AnchorVerdict::Invalid | AnchorVerdict::Rollback | AnchorVerdict::Fork => Tone::Bad,
+    }
+}
+
+/// The anchor channel, and why anchors do not count.
+pub fn anchor(out: &mut String, a: &AnchorReport, style: Style) {
+    if a.verdict == AnchorVerdict::NotEvaluated && a.present == 0 {
+        return;
+    }
+    let text = match (a.verdict, a.not_after) {
+        (AnchorVerdict::NotEvaluated, _) => {
+            format!("{} present; --policy says whose count", counted(a.present, "anchor"))
+        }
+        (AnchorVerdict::Anchored, Some(at)) => format!("not after {at}, by {}", short(&a.witnesses.join(", "))),
+        (AnchorVerdict::Anchored | AnchorVerdict::Unanchored, _) => {
+            "too few of those who count have signed it".to_owned()
+        }
+        (AnchorVerdict::Invalid, _) => "what is there is not what those who count have signed".to_owned(),
+        (AnchorVerdict::Rollback | AnchorVerdict::Fork, _) => "those who count have signed something else".to_owned(),
+    };
+    let verdict = style.paint(anchor_tone(a.verdict), &format!("{:<13}", a.verdict.as_str()));
+    let _ = writeln!(out, "{:<13} {verdict} {text}", "anchor");
+    if let Some(at) = a.not_before {
+        let _ = writeln!(out, "  the session began after {at}");
+    }
+    for problem in &a.problems {
+        let _ = writeln!(out, "  {}", short(problem));
+    }
 }
 
 fn stage_line(out: &mut String, s: &StageReport, style: Style) {
@@ -249,6 +288,7 @@ mod tests {
             claims: Claims::NotEvaluated,
             claim_results: None,
             signer: Signer { verdict, fingerprint: Some("ab".repeat(32)), signer_id: Some("tester".to_owned()) },
+            anchor: AnchorReport::default(),
             unmet: Vec::new(),
             facts: PackFacts::default(),
             memory: None,

@@ -1,6 +1,9 @@
 //! Has witnesses sign the checkpoint of a ledger, and says so in the ledger.
 
-use super::ask::{self, Asked, Outcome, Statement};
+use super::{
+    ask::{self, Asked, Outcome, Statement},
+    file::{self, Filed},
+};
 use crate::{
     model::{
         GENESIS, LedgerKind, LedgerLine,
@@ -64,6 +67,8 @@ pub struct Report {
     pub is_still: bool,
     /// What the policy makes of it.
     pub judged: Judged,
+    /// What packs got of it.
+    pub filed: Filed,
 }
 
 impl Report {
@@ -80,7 +85,7 @@ fn now() -> u64 {
 }
 
 /// Signs the checkpoint of a ledger and asks every witness of the policy that has a URL. What is signed is added to
-/// `audit/log/checkpoint`, and a line of the ledger holds it.
+/// `audit/log/checkpoint`, and a line of the ledger holds it. If enough have signed, packs that it covers get a proof of that.
 ///
 /// # Errors
 /// [`AnchorError`]; a witness that does not sign is none.
@@ -139,11 +144,16 @@ pub fn anchor(dir: &AuditDir, signer: &Signer, policy: &Policy) -> Result<Report
         }
     }
     if let Some(Still { note, judged, .. }) = still {
-        return Ok(Report { origin, size, note, rows, is_still, judged });
+        let filed = file::to_packs(dir, policy, &note, size, now())?;
+        return Ok(Report { origin, size, note, rows, is_still, judged, filed });
     }
-    let report = Report { origin, size, judged: policy.judge(&cosigned, now()), note: cosigned, rows, is_still };
+    let (judged, filed) = (policy.judge(&cosigned, now()), Filed::default());
+    let mut report = Report { origin, size, judged, note: cosigned, rows, is_still, filed };
     if report.rows.iter().any(|row| matches!(row.outcome, Outcome::Signed(_))) {
         keep(dir, &report.note)?;
+    }
+    if report.judged.since.is_some() {
+        report.filed = file::to_packs(dir, policy, &report.note, size, now())?;
     }
     Ok(report)
 }

@@ -190,6 +190,94 @@ fn a_ledger_that_is_witnessed_cannot_be_rolled_back_or_forked_unseen() {
 }
 
 #[test]
+fn packs_and_proofs_carry_what_witnesses_signed_of_them() {
+    let rig = rig!();
+    let record = || rig.record("audit", &[], &[json!({"name": "echo", "arguments": {"text": "x"}})]);
+    let packs = || {
+        let mut packs: Vec<_> =
+            std::fs::read_dir(rig.audit.join("packs")).unwrap().map(|e| e.unwrap().path()).collect();
+        packs.sort_by_key(|pack| pack.metadata().unwrap().modified().unwrap());
+        packs.into_iter().map(|pack| pack.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    record();
+    let first = packs().remove(0);
+    let vkey = stdout(&rig.run(&["ledger", "vkey", "--audit-dir", "audit"]));
+    let key = stdout(&rig.run(&["witness", "init", "--name", "one.example", "one"]));
+    assert!(rig.run(&["witness", "add-log", "one", vkey.trim()]).status.success());
+    let (_one, one) = serve(&rig, "one");
+    let policy = policy(&rig, &[("one", &WitnessKey::parse(key.trim()).unwrap(), one)]);
+    let verify = |code, pack: &str, more: &[&str]| {
+        rig.json(code, &[&["verify-pack", pack, "--policy", &policy], more].concat())["anchor"].take()
+    };
+    let prove = |pack: &str| stdout(&rig.run(&["prove", pack, "--event", "0"]));
+    let before = rig.file("before", &prove(&first));
+    assert_eq!(verify(1, &first, &["--require-anchor"])["verdict"], "UNANCHORED");
+    assert_eq!(rig.json(0, &["anchor", "--policy", &policy, "audit"])["packs"], 1);
+    let said = verify(0, &first, &["--require-anchor", "--anchored-before", "2999-01-01T00:00:00Z"]);
+    assert_eq!(
+        (&said["verdict"], &said["size"], &said["present"]),
+        (&json!("ANCHORED"), &json!(3), &json!(1)),
+        "{said}"
+    );
+    assert_eq!((&said["witnesses"], &said["not_before"]), (&json!(["one"]), &json!(null)), "{said}");
+    verify(1, &first, &["--anchored-before", "2020-01-01T00:00:00Z"]);
+    let trusting_nobody = rig.json(0, &["verify-pack", &first]);
+    assert_eq!(trusting_nobody["anchor"]["verdict"], "NOT_EVALUATED");
+    let (code, text) = (rig.run(&["verify-pack", &first]).status.code(), stdout(&rig.run(&["verify-pack", &first])));
+    assert!(code == Some(0) && text.contains("1 anchor present; --policy says whose count"), "{text}");
+    let anchors = |pack: &str| Path::new(pack).join("_unsigned/anchors");
+    for entry in std::fs::read_dir(anchors(&first)).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    // Nothing has come since, and every pack has what it gets.
+    assert_eq!(rig.json(0, &["anchor", "--policy", &policy, "audit"])["packs"], 0);
+    record();
+    let second = packs().into_iter().find(|pack| *pack != first).unwrap();
+    assert_eq!(rig.json(0, &["anchor", "--policy", &policy, "audit"])["packs"], 1);
+    let said = verify(0, &second, &["--require-anchor"]);
+    assert_eq!((&said["verdict"], &said["present"]), (&json!("ANCHORED"), &json!(2)), "{said}");
+    assert!(said["not_before"].as_str().unwrap() <= said["not_after"].as_str().unwrap(), "{said}");
+    // The lines before its beginning are one chain from what was signed, or they say nothing.
+    let names = || std::fs::read_dir(anchors(&second)).unwrap().map(|e| e.unwrap().path());
+    let run = names().find(|path| path.extension().is_some_and(|e| e == "jsonl")).unwrap();
+    let lines = std::fs::read_to_string(&run).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    let end = std::fs::read_to_string(rig.audit.join("audit/ledger.jsonl")).unwrap();
+    let end = end.lines().nth(4).unwrap();
+    for bad in
+        [lines.replacen("\"event_count\":0", "\"event_count\":1", 1), format!("{lines}{end}\n"), format!("{end}\n")]
+    {
+        assert_ne!(bad, lines);
+        std::fs::write(&run, bad).unwrap();
+        let said = verify(0, &second, &["--require-anchor"]);
+        assert_eq!((&said["verdict"], &said["not_before"]), (&json!("ANCHORED"), &json!(null)), "{said}");
+        assert_eq!(said["problems"].as_array().map(Vec::len), Some(1), "{said}");
+    }
+    // What is kept elsewhere counts as well.
+    let proof = names().find(|path| path.extension().is_some_and(|e| e == "tlog-proof")).unwrap();
+    let kept = rig.file("kept", &std::fs::read_to_string(proof).unwrap());
+    std::fs::remove_dir_all(anchors(&second)).unwrap();
+    assert_eq!(verify(0, &second, &["--anchor", &kept, "--require-anchor"])["verdict"], "ANCHORED");
+    assert_eq!(
+        verify(1, &first, &["--anchor", &kept, "--anchored-before", "2020-01-01T00:00:00Z"])["verdict"],
+        "ANCHORED"
+    );
+    // A proof of an event has the first note that was signed of its session.
+    let after = rig.file("after", &prove(&first));
+    let proof = |code, file: &str, more: &[&str]| {
+        rig.json(code, &[&["verify-proof", file, "--policy", &policy], more].concat())
+    };
+    assert_eq!(proof(1, &before, &["--require-anchor"])["anchor"]["verdict"], "UNANCHORED");
+    let said = proof(0, &after, &["--require-anchor", "--anchored-before", "2999-01-01T00:00:00Z"]);
+    assert_eq!((&said["anchor"]["verdict"], &said["anchor"]["size"]), (&json!("ANCHORED"), &json!(3)), "{said}");
+    assert_eq!(said["unmet"], json!([]));
+    proof(1, &after, &["--anchored-before", "2020-01-01T00:00:00Z"]);
+    assert_eq!(rig.json(0, &["verify-proof", &after])["anchor"]["verdict"], "NOT_EVALUATED");
+    let none = rig.run(&["verify-pack", &first, "--require-anchor"]);
+    assert_eq!(none.status.code(), Some(3), "whose anchors? {}", stderr(&none));
+}
+
+#[test]
 fn answers_of_witnesses_are_bounded_and_none_is_believed_without_its_key() {
     let rig = rig!();
     rig.record("audit", &[], &[json!({"name": "echo", "arguments": {"text": "x"}})]);

@@ -57,6 +57,8 @@ pub const SURFACE_APPROVALS: &str = "surface_approvals.jsonl";
 pub const SURFACE_APPROVED: &str = "surface_approved.json";
 /// What may be beside the listed files without being one.
 pub const UNSIGNED: &str = "_unsigned";
+/// What others have signed of the pack, in [`UNSIGNED`].
+pub const ANCHORS: &str = "anchors";
 /// Files that every pack lists under `files`.
 pub const KERNEL: [&str; 3] = [RECEIPTS, REPORT, TRANSCRIPT];
 

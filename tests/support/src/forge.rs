@@ -171,6 +171,7 @@ impl Pack {
     pub fn write(&self, dir: &Path) {
         fs::create_dir_all(dir).unwrap();
         for (name, bytes) in &self.0 {
+            fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
             fs::write(dir.join(name), bytes).unwrap();
         }
     }
