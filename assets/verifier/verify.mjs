@@ -1838,7 +1838,9 @@ function conclude(pack, signers, strict) {
     if (!chain.end) completeness = "UNTERMINATED";
     else {
       if (!session?.session_complete) reasons.push("the session says that something is missing");
-      reasons.push(...(session?.recovery_notes ?? []));
+      // The recorder itself stated the whole chain: only the pack was missing.
+      const late = pack.sealed?.byRecorder === chain.seq && `the chain had ended (${session?.end_reason}); its pack was finished later`;
+      reasons.push(...(session?.recovery_notes ?? []).filter((note) => note !== late));
       if (pack.sealed?.recovery) reasons.push(`events ${pack.sealed.recovery.join("…")} were sealed by recovery`);
       completeness = reasons.length ? "INCOMPLETE" : "COMPLETE";
     }

@@ -297,6 +297,9 @@ fn whole_session(notes: &mut Notebook<'_>, m: &Manifest, evidence: &PackEvidence
         }
     }
     let (mut verdict, mut reasons) = session::completeness(evidence.doc.as_ref(), walked);
+    if let Some(doc) = evidence.doc.as_ref().filter(|_| verdict == Completeness::Complete) {
+        notes.warnings.extend(doc.recovery_notes.iter().map(|note| format!("recovered: {note}")));
+    }
     let events = walked.chain.events;
     if let Some(seals) = walked.seals.as_ref().filter(|seals| seals.by_recorder < events) {
         reasons.push(format!("events {}…{} were sealed by recovery", seals.by_recorder, events - 1));

@@ -327,9 +327,12 @@ pub(super) fn completeness(doc: Option<&SessionDoc>, w: &Walked) -> (Completenes
         let first: Vec<_> = w.unreceipted_first.iter().map(ToString::to_string).collect();
         format!("{} without a receipt: {}", counted(w.unreceipted, "call"), first.join(", "))
     });
+    // With its end, and by whoever saw it: nobody else could have.
+    let is_stated = w.seals.as_ref().is_some_and(|seals| seals.by_recorder == w.chain.events);
     if let Some(doc) = doc {
         add(!doc.session_complete && w.chain.end.is_none(), &|| format!("session.json: {}", doc.end_reason));
-        for note in &doc.recovery_notes {
+        let is_of_pack_alone = |note: &&String| is_stated && **note == SessionDoc::finished_later(&doc.end_reason);
+        for note in doc.recovery_notes.iter().filter(|note| !is_of_pack_alone(note)) {
             add(true, &|| format!("recovered: {note}"));
         }
     }

@@ -99,6 +99,54 @@ fn a_session_that_ends_is_stated_whole_by_the_recorder_that_saw_it() {
     assert!(!fs::read_to_string(&checkpoints(&rig)[0]).unwrap().contains("recovery"));
 }
 
+/// A session that ended while something else stood where its pack was to go: only that is missing. What there is of it then is changed
+/// by `meddle`, and recovered.
+fn without_pack(meddle: impl FnOnce(&Rig)) -> VerifyReport {
+    let rig = rig!();
+    let mut client = Client::start(rig.proxy(&[]));
+    client.converse(std::iter::once(INITIALIZE.to_owned()).chain((1..=3).map(|i| call(i, "echo", i))));
+    let dir = AuditDir::at(&rig.audit);
+    let paths = until("the session", || dir.sessions().into_values().next());
+    fs::create_dir_all(paths.pack.join("in the way")).unwrap();
+    assert_ne!(client.end().code(), Some(0), "{}", client.said());
+    assert!(paths.segment.exists(), "{}", client.said());
+    fs::remove_dir_all(&paths.pack).unwrap();
+    meddle(&rig);
+    assert_eq!(rig.recover().status.code(), Some(0));
+    let report = verified(&rig);
+    check::settled(&rig);
+    report
+}
+
+#[test]
+fn a_session_that_lacks_nothing_but_its_pack_is_complete_when_that_is_made_later() {
+    let report = without_pack(|_| ());
+    assert_eq!((report.completeness, report.completeness_reasons), (Completeness::Complete, Vec::new()));
+    assert!(report.warnings.iter().any(|said| said.contains("its pack was finished later")), "{:?}", report.warnings);
+    // The proxy was killed between the end of the chain and its last checkpoint: nobody who saw the end has stated it.
+    let report = without_pack(|rig| {
+        let path = checkpoints(rig).remove(0);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, lines(&text, text.lines().count() - 1)).unwrap();
+    });
+    assert_eq!(report.completeness, Completeness::Incomplete);
+    let reasons = report.completeness_reasons.join("; ");
+    assert!(reasons.contains("sealed by recovery") && reasons.contains("finished later"), "{reasons}");
+    // Its last receipt is bound by no event. It says what the end of the chain says.
+    let receipts = |rig: &Rig| AuditDir::at(&rig.audit).sessions().into_values().next().unwrap().receipts;
+    let report = without_pack(|rig| {
+        let text = fs::read_to_string(receipts(rig)).unwrap();
+        fs::write(receipts(rig), lines(&text, text.lines().count() - 1)).unwrap();
+    });
+    assert_eq!(report.completeness, Completeness::Complete, "{:?}", report.completeness_reasons);
+    // What was torn may have been more.
+    let report = without_pack(|rig| {
+        let text = fs::read_to_string(receipts(rig)).unwrap();
+        fs::write(receipts(rig), format!("{text}{{\"torn")).unwrap();
+    });
+    assert_eq!(report.completeness, Completeness::Incomplete);
+}
+
 #[test]
 fn a_killed_session_s_events_after_the_last_checkpoint_are_sealed_by_recovery() {
     let (rig, segment, text, size) = dead();

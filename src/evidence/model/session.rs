@@ -161,3 +161,11 @@ line! {
 }
 
 versioned!(SessionDoc, "session.json", from 1, to SESSION_VERSION, "v");
+
+impl SessionDoc {
+    /// The note of recovery that says that only the pack was missing: the recorder itself had ended the chain.
+    #[must_use]
+    pub fn finished_later(end_reason: &Word<EndReason>) -> String {
+        format!("the chain had ended ({end_reason}); its pack was finished later")
+    }
+}

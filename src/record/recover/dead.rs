@@ -240,7 +240,7 @@ impl Dead {
         if let Some(ended) = ended {
             // Its captures no longer matter.
             let mut notes = torn;
-            notes.push(format!("the chain had ended ({}); its pack was finished later", ended.reason));
+            notes.push(SessionDoc::finished_later(&ended.reason));
             let ending = Ending { recovery_notes: notes, ..Ending::default() };
             return Ok(self.recorder.complete_ended(&ended, end_written, &ending));
         }
