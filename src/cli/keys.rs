@@ -92,7 +92,8 @@ enum KeysCommand {
     /// Sign with an Ed25519 key that ssh-agent keeps: here is only its public key
     #[command(after_help = "Example:\n  ssh-keygen -t ed25519 -C evidence -f evidence && ssh-add evidence\n  \
                             assay keys add-agent ci --key evidence --activate\n\n\
-                            Recorders find the agent by SSH_AUTH_SOCK. Servers do not get that variable then.\n\
+                            Recorders find the agent by SSH_AUTH_SOCK, and if they lack that, or it does not sign, at\n\
+                            the socket that it has now, which is kept. Servers do not get that variable then.\n\
                             While the agent is silent or locked, sessions are recorded, without checkpoints and packs;\n\
                             assay recover makes the packs later.")]
     AddAgent {

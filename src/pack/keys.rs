@@ -2,7 +2,7 @@
 //!
 //! `<signer>.key` is the raw 32-byte Ed25519 seed, `<signer>.pub` the raw 32-byte public key (RFC 8032 §5.1.5),
 //! `.active_signer` the signer to use when none is named. `<signer>.agent` is the public key of a signer whose secret key
-//! an ssh-agent keeps.
+//! an ssh-agent keeps, and that agent's socket.
 
 mod agent;
 mod bring;
@@ -446,13 +446,14 @@ impl KeyStore {
         }
         let bad = |source| KeyError::Unreadable { path: path.clone(), source };
         let text = files::read_all(open_private(&path)?, MAX_AGENT).map_err(bad)?;
-        let identity = std::str::from_utf8(&text).ok().and_then(Identity::read);
-        let identity = identity.ok_or_else(|| bad(io::Error::other("it is no Ed25519 key as ssh-add -L prints it")))?;
+        let said = std::str::from_utf8(&text).ok().and_then(agent::read);
+        let (identity, socket) =
+            said.ok_or_else(|| bad(io::Error::other("it is no Ed25519 key as ssh-add -L prints it")))?;
         let key = strong(&identity.public).map_err(bad)?;
-        Ok(Signer { id: signer.clone(), key: Held::Agent(agent::Agent::of_user(key)) })
+        Ok(Signer { id: signer.clone(), key: Held::Agent(agent::Agent::of_user(key, socket)) })
     }
 
-    /// Keeps the public key of a signer whose secret key an agent has.
+    /// Keeps the public key of a signer whose secret key an agent has, and where that listens.
     ///
     /// # Errors
     /// [`KeyError::Exists`]: a key is never replaced; [`KeyError::Mismatch`]: there is another public key of this name.
@@ -466,7 +467,7 @@ impl KeyStore {
         if self.stored_public(signer)?.is_some_and(|stored| stored != identity.public) {
             return Err(KeyError::Mismatch { public: self.pub_path(signer), secret: path });
         }
-        self.write(&path, identity.line().as_bytes())?;
+        self.write(&path, (identity.line() + &agent::kept_line()).as_bytes())?;
         self.load_agent(signer)
     }
 

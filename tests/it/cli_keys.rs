@@ -235,14 +235,22 @@ fn ssh_agent(rig: &Rig) -> SshAgent {
 
 /// A session of a server that says which agent it knows, to its end.
 fn session(rig: &Rig) -> Output {
+    session_that(rig, with_agent(rig, &RECORD), || ())
+}
+
+const RECORD: [&str; 6] = ["mcp-proxy", "--audit-dir", "audit", "--", "sh", "-c"];
+
+/// The same with something that happens before its end.
+fn session_that(rig: &Rig, mut proxy: std::process::Command, before_end: impl FnOnce()) -> Output {
     let server = "echo \"$SSH_AUTH_SOCK\" >known; exec cat >/dev/null";
-    let mut proxy = with_agent(rig, &["mcp-proxy", "--audit-dir", "audit", "--", "sh", "-c", server]);
+    proxy.arg(server);
     let mut child = proxy.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), ping.as_bytes()).unwrap();
     let known = until("the server", || fs::read_to_string(rig.at("known")).ok().filter(|text| text.ends_with('\n')));
     assert_eq!(known, "\n", "the server knows the agent");
     fs::remove_file(rig.at("known")).unwrap();
+    before_end();
     child.wait_with_output().unwrap()
 }
 
@@ -258,7 +266,8 @@ fn a_key_in_ssh_agent_signs_everything_and_one_that_is_locked_or_gone_costs_a_pa
     let made = add(&["ci", "--key", "two", "--activate", "--json"]);
     let made = json(&made);
     assert_eq!((&made["signer_id"], &made["kept_in"]), (&"ci".into(), &"agent".into()), "{made}");
-    assert_eq!(fs::read(key(&rig, "ci.agent")).unwrap(), fs::read(rig.at("two.pub")).unwrap());
+    let kept = format!("{}socket {}\n", fs::read_to_string(rig.at("two.pub")).unwrap(), rig.at("agent").display());
+    assert_eq!(fs::read_to_string(key(&rig, "ci.agent")).unwrap(), kept);
     assert_eq!(add(&["ci", "--key", "one"]).status.code(), Some(3), "no key is replaced");
     assert!(stdout(&rig.run(&["keys", "list"])).contains("in an agent"));
     let fingerprint = made["fingerprint"].as_str().unwrap();
@@ -290,9 +299,31 @@ fn a_key_in_ssh_agent_signs_everything_and_one_that_is_locked_or_gone_costs_a_pa
     assert_eq!(seen, ["COMPLETE", "INCOMPLETE"], "recovery has finished the other one");
     rig.json(1, &["verify-dir", "audit"]);
 
+    // It certified the session's key, and was locked when the pack was to be signed: only that is missing.
+    let ended = session_that(&rig, with_agent(&rig, &RECORD), || {
+        until("a checkpoint", || {
+            let all = files(&rig.audit.join("audit"), |name| name.starts_with("checkpoints_"));
+            all.iter().any(|path| fs::metadata(path).is_ok_and(|file| file.len() > 0)).then_some(())
+        });
+        ssh(&rig, "ssh-add -x");
+    });
+    assert!(packs().len() == 2 && stderr(&ended).contains("locked"), "{}", stderr(&ended));
+    ssh(&rig, "ssh-add -X");
+    let made = with_agent(&rig, &["recover", "--audit-dir", "audit"]).output().unwrap();
+    assert!(made.status.success(), "{}{}", stdout(&made), stderr(&made));
+    let mut seen: Vec<String> = packs().iter().map(verified).collect();
+    seen.sort();
+    assert_eq!(seen, ["COMPLETE", "COMPLETE", "INCOMPLETE"]);
+
+    // A client of the desktop has no such variable.
+    let mut proxy = rig.program(&RECORD);
+    proxy.env_remove("SSH_AUTH_SOCK");
+    let ended = session_that(&rig, proxy, || ());
+    assert!(ended.status.success() && packs().len() == 4, "{}", stderr(&ended));
+
     drop(agent);
     let ended = session(&rig);
-    assert_eq!(packs().len(), 2);
+    assert_eq!(packs().len(), 4);
     assert!(stderr(&ended).contains("cannot be asked"), "{}", stderr(&ended));
     assert!(rig.run(&["keys", "delete", "ci", "--yes"]).status.success());
     assert!(!key(&rig, "ci.agent").exists());

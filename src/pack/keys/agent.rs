@@ -67,10 +67,19 @@ impl Identity {
     }
 }
 
+/// Where an agent listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    socket: PathBuf,
+    /// It was kept with the key: by now somebody else may listen there.
+    is_kept: bool,
+}
+
 /// A secret key in an agent.
 #[derive(Debug)]
 pub(super) struct Agent {
-    socket: Option<PathBuf>,
+    /// Asked in this order.
+    places: Vec<Place>,
     key: VerifyingKey,
     patience: Duration,
     /// When it last did not answer.
@@ -78,9 +87,12 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// The agent of this process, for this key.
-    pub(super) fn of_user(key: VerifyingKey) -> Self {
-        Self { socket: socket(), key, patience: HURRY, silent: Mutex::default() }
+    /// The agent of this process, or the one that had this key when it was added.
+    pub(super) fn of_user(key: VerifyingKey, kept: Option<PathBuf>) -> Self {
+        let kept = kept.map(|socket| Place { socket, is_kept: true });
+        let mut places: Vec<Place> = socket().map(|socket| Place { socket, is_kept: false }).into_iter().collect();
+        places.extend(kept.filter(|kept| places.iter().all(|place| place.socket != kept.socket)));
+        Self { places, key, patience: HURRY, silent: Mutex::default() }
     }
 
     /// The same, while a person waits.
@@ -94,7 +106,7 @@ impl Agent {
 
     /// Whether there is none to ask.
     pub(super) const fn is_missing(&self) -> bool {
-        self.socket.is_none()
+        self.places.is_empty()
     }
 
     /// A signature that holds.
@@ -103,15 +115,33 @@ impl Agent {
         if silent.is_some_and(|since| since.elapsed() < REST) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the agent did not answer a moment ago"));
         }
-        let socket = self.socket.as_deref().ok_or_else(no_agent)?;
+        *silent = None;
+        let mut said: Option<io::Error> = None;
+        for place in &self.places {
+            match self.signed_by(place, message) {
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                    *silent = Some(Instant::now());
+                    return Err(e);
+                }
+                Err(e) => {
+                    said = Some(match said {
+                        None => e,
+                        Some(before) => io::Error::new(before.kind(), format!("{before}; {e}")),
+                    });
+                }
+                signed => return signed,
+            }
+        }
+        Err(said.unwrap_or_else(no_agent))
+    }
+
+    fn signed_by(&self, place: &Place, message: &[u8]) -> io::Result<[u8; 64]> {
         let mut request = vec![SIGN_REQUEST];
         put(&mut request, &blob(&self.public()));
         put(&mut request, message);
         request.extend([0; 4]);
-        let answer = ask(socket, &request, self.patience);
-        *silent = answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut).then(Instant::now);
-        let answer = answer?;
-        let wrong = |what: &str| io::Error::other(format!("the agent at {} {what}", socket.display()));
+        let answer = ask(place, &request, self.patience)?;
+        let wrong = |what: &str| io::Error::other(format!("the agent at {} {what}", place.socket.display()));
         if answer == [FAILURE] {
             return Err(wrong(
                 "refused to sign: it is locked, or does not have this key any more, or its user said no",
@@ -121,6 +151,29 @@ impl Agent {
         let holds = self.key.verify_strict(message, &Signature::from_bytes(&signature)).is_ok();
         if holds { Ok(signature) } else { Err(wrong("gave a signature that does not hold; it is not used")) }
     }
+}
+
+/// What keeps `NAME.agent` beside the key: the socket of the agent that had it, as a line of its own.
+const KEPT: &str = "socket ";
+
+/// The line of the socket of this process's agent; nothing if it cannot be one.
+pub(super) fn kept_line() -> String {
+    let socket = socket().and_then(|socket| std::path::absolute(socket).ok());
+    let text = socket.as_deref().and_then(Path::to_str).filter(|text| !text.chars().any(char::is_control));
+    text.map_or_else(String::new, |text| format!("{KEPT}{text}\n"))
+}
+
+/// What such a file says: the key, and where its agent was.
+pub(super) fn read(text: &str) -> Option<(Identity, Option<PathBuf>)> {
+    let (key, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let kept = match rest {
+        "" => None,
+        rest => {
+            let path = PathBuf::from(rest.strip_suffix('\n').unwrap_or(rest).strip_prefix(KEPT)?);
+            Some(path).filter(|path| path.is_absolute() && !rest.trim_end_matches('\n').contains('\n'))
+        }
+    };
+    (rest.is_empty() || kept.is_some()).then_some((Identity::read(key)?, kept))
 }
 
 fn socket() -> Option<PathBuf> {
@@ -137,17 +190,22 @@ fn no_agent() -> io::Error {
 /// There is none, or it does not answer as an agent does.
 pub fn identities() -> io::Result<Vec<Identity>> {
     let socket = socket().ok_or_else(no_agent)?;
-    let answer = ask(&socket, &[REQUEST_IDENTITIES], PATIENCE)?;
+    let place = Place { socket: socket.clone(), is_kept: false };
+    let answer = ask(&place, &[REQUEST_IDENTITIES], PATIENCE)?;
     let wrong = || io::Error::other(format!("the agent at {} did not say which keys it has", socket.display()));
     identities_of(&answer).ok_or_else(wrong)
 }
 
 /// One message to the agent, and its answer.
-fn ask(socket: &Path, request: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
+fn ask(Place { socket, is_kept }: &Place, request: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
     let len = u32::try_from(request.len()).ok().filter(|_| request.len() <= LARGEST);
     let len = len.ok_or_else(|| io::Error::other("this is too long for an agent to sign"))?;
     let talked = || -> io::Result<Vec<u8>> {
         let mut talk = Talk { stream: peer::connect(socket)?, end: Instant::now() + patience };
+        let ours = [0, rustix::process::geteuid().as_raw()];
+        if *is_kept && !ours.contains(&peer::peer_uid(&talk.stream)?) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there by now"));
+        }
         talk.say(&[&len.to_be_bytes(), request].concat())?;
         let mut len = [0; 4];
         talk.hear(&mut len)?;
@@ -300,7 +358,8 @@ mod tests {
         });
         let key = SigningKey::from_bytes(&[7; 32]).verifying_key();
         let patience = Duration::from_millis(200);
-        let agent = Agent { socket: Some(socket), key, patience, silent: Mutex::default() };
+        let places = vec![Place { socket, is_kept: true }];
+        let agent = Agent { places, key, patience, silent: Mutex::default() };
         let signed = agent.sign(b"{\"a\":1}");
         served.join().unwrap();
         if signed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut) {
@@ -342,7 +401,7 @@ mod tests {
         refused(vec![0xff; 9], "too long");
         refused(Vec::new(), "did not answer within");
         refused(message(&answered(&honest))[..50].to_vec(), "did not answer within");
-        let missing = Agent { socket: None, ..Agent::of_user(key.verifying_key()) };
+        let missing = Agent { places: Vec::new(), ..Agent::of_user(key.verifying_key(), None) };
         assert!(missing.sign(b"x").unwrap_err().to_string().contains("SSH_AUTH_SOCK"));
     }
 
@@ -360,6 +419,12 @@ mod tests {
         assert_eq!(forged.line().lines().count(), 1);
         for bad in ["", "ssh-ed25519", "ssh-rsa AAAA", "ssh-ed25519 AAAA", "ssh-ed25519 !"] {
             assert_eq!(Identity::read(bad), None, "{bad}");
+        }
+        let socket = |rest: &str| read(&format!("{text}{rest}")).map(|(_, socket)| socket);
+        assert_eq!(socket(""), Some(None));
+        assert_eq!(socket("socket /run/a b\n"), Some(Some("/run/a b".into())));
+        for bad in ["socket run/a\n", "socket /run/a\nsocket /run/b\n", "x\n", "\n", "socket \n"] {
+            assert_eq!(socket(bad), None, "{bad:?}");
         }
     }
 
