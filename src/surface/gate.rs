@@ -261,7 +261,7 @@ impl<T: Clone + Eq + Hash> Gate<T> {
             // What a server can do is shown and compared, and not kept back: a client must know it.
             let item = whole(Facet::Capabilities, value);
             let _ = server.state(&item);
-            server.baseline(Facet::Capabilities, &[item], &self.context, true);
+            server.baseline(Facet::Capabilities, &[item], &self.context);
         }
         let said = parts.instructions.as_ref().map(|(_, value)| &message[value.clone()]);
         let said = said.filter(|raw| canon::kind(raw) != Some(canon::Kind::Null));
@@ -270,7 +270,7 @@ impl<T: Clone + Eq + Hash> Gate<T> {
         }
         let Some(raw) = said else {
             // None are what was seen first.
-            server.baseline(Facet::Instructions, &[], &self.context, true);
+            server.baseline(Facet::Instructions, &[], &self.context);
             return Passes::Whole;
         };
         let Ok(value) = Value::of(raw) else { return Passes::Refused(State::Ambiguous) };
@@ -278,7 +278,7 @@ impl<T: Clone + Eq + Hash> Gate<T> {
         let state = server.state(&item);
         let announced = Announced { hash: item.hash.to_string(), ambiguous: state == State::Ambiguous };
         self.announced.insert((Facet::Instructions, String::new()), announced);
-        server.baseline(Facet::Instructions, &[item], &self.context, true);
+        server.baseline(Facet::Instructions, &[item], &self.context);
         if state.passes() {
             return Passes::Whole;
         }
@@ -304,6 +304,8 @@ impl<T: Clone + Eq + Hash> Gate<T> {
             if twice.contains(item.name.as_str()) { State::Ambiguous } else { server.state(item) }
         };
         let states: Vec<State> = items.iter().map(state).collect();
+        let passed = items.iter().zip(&states).filter(|(_, state)| state.passes()).map(|(item, _)| item);
+        server.passed(facet, passed, &self.context);
         let page = Page {
             bytes: parts.result.len(),
             items: items.clone(),
@@ -327,7 +329,9 @@ impl<T: Clone + Eq + Hash> Gate<T> {
                             a.ambiguous = true;
                         }
                     }
-                    server.baseline(facet, list.items(), &self.context, ready);
+                    if ready {
+                        server.baseline(facet, list.items(), &self.context);
+                    }
                 }
                 Outcome::Incomplete(_, Reason::TooLong(_)) => return Passes::Refused(State::Ambiguous),
                 _ => {}

@@ -25,8 +25,8 @@ pub(super) struct Known {
     seen_first: HashMap<(Facet, String), String>,
     /// Of these, the facets that were read to their end once: what comes later is new.
     closed: HashSet<Facet>,
-    /// What was read to its end before its client was ready: a server may offer more to one that is.
-    early: BTreeMap<Facet, Baseline>,
+    /// Of the others: what passed. A client that is ready may read such a facet to its end; else this is all there was.
+    open: BTreeMap<Facet, (BTreeMap<String, Item>, Context)>,
     baselines: Vec<Baseline>,
 }
 
@@ -48,7 +48,7 @@ impl Server {
             quarantine,
             seen_first: HashMap::new(),
             closed: HashSet::new(),
-            early: BTreeMap::new(),
+            open: BTreeMap::new(),
             baselines: Vec::new(),
         })))
     }
@@ -67,8 +67,8 @@ impl Server {
     pub fn take_baselines(&self, over: bool) -> Vec<Baseline> {
         let mut known = self.lock();
         if over {
-            for (_, Baseline { facet, items, context }) in std::mem::take(&mut known.early) {
-                known.baseline(facet, &items, &context, true);
+            for (facet, (items, context)) in std::mem::take(&mut known.open) {
+                known.baseline(facet, items.values(), &context);
             }
         }
         std::mem::take(&mut known.baselines)
@@ -98,21 +98,35 @@ impl Known {
         }
     }
 
-    /// A facet was read to its end. `ready`: its client had said that it is.
-    pub(super) fn baseline(&mut self, facet: Facet, items: &[Item], context: &Context, ready: bool) {
-        let open =
-            self.first == First::Tofu && self.decided.unknown.is_none() && !self.decided.in_force.is_decided(facet);
-        if !open || self.closed.contains(&facet) {
-            return;
+    /// Whether what is seen of a facet is what later sessions are compared with.
+    fn is_open(&self, facet: Facet) -> bool {
+        let undecided = self.decided.unknown.is_none() && !self.decided.in_force.is_decided(facet);
+        undecided && self.first == First::Tofu && !self.closed.contains(&facet)
+    }
+
+    /// These passed, of a facet that may have more.
+    pub(super) fn passed<'a>(&mut self, facet: Facet, items: impl Iterator<Item = &'a Item>, context: &Context) {
+        if self.is_open(facet) {
+            let (known, last) = self.open.entry(facet).or_default();
+            last.clone_from(context);
+            for item in items {
+                known.entry(item.name.clone()).or_insert_with(|| item.clone());
+            }
         }
-        let items = items.iter().filter(|i| i.ambiguity.is_none()).cloned().collect();
-        let baseline = Baseline { facet, items, context: context.clone() };
-        if ready {
+    }
+
+    /// A facet was read to its end, by a client that had said that it is ready: a server may offer more to one that is. Where
+    /// another definition passed before, that is the first.
+    pub(super) fn baseline<'a>(&mut self, facet: Facet, items: impl IntoIterator<Item = &'a Item>, context: &Context) {
+        if self.is_open(facet) {
+            let (passed, _) = self.open.remove(&facet).unwrap_or_default();
+            let all = items.into_iter().filter(|item| item.ambiguity.is_none());
+            let first = |item: &'a Item| {
+                if self.state(item).passes() { Some(item.clone()) } else { passed.get(&item.name).cloned() }
+            };
+            let items = all.filter_map(first).collect();
             self.closed.insert(facet);
-            self.early.remove(&facet);
-            self.baselines.push(baseline);
-        } else {
-            self.early.insert(facet, baseline);
+            self.baselines.push(Baseline { facet, items, context: context.clone() });
         }
     }
 

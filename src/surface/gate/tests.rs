@@ -148,3 +148,44 @@ fn a_second_answer_is_looked_at_like_the_first() {
     assert!(!gate.awaits_any());
     assert_eq!(cut_out(&gate.answered(&1, answer(&named("ab")).as_bytes(), true)), [("b", State::New)]);
 }
+
+#[test]
+fn what_was_never_read_to_its_end_is_what_passed_of_it() {
+    let two = |next: &str, names: &str| {
+        let tools: Vec<String> = names.chars().map(|n| format!(r#"{{"name":"{n}"}}"#)).collect();
+        format!(r#"{{"id":1,"result":{{"tools":[{}]{next}}}}}"#, tools.join(","))
+    };
+    for next in ["", r#","nextCursor":"more""#] {
+        let mut gate = tofu();
+        hello(&mut gate, "");
+        gate.asked(None, "notifications/initialized", None);
+        gate.server.take_baselines(false);
+        gate.asked(Some(1), "tools/list", None);
+        if next.is_empty() {
+            gate.notified("notifications/tools/list_changed");
+        }
+        assert_eq!(gate.answered(&1, two(next, "ab").as_bytes(), true), Passes::Whole);
+        // Another definition of what passed does not, and is not what later sessions are compared with.
+        gate.asked(Some(1), "tools/list", None);
+        gate.notified("notifications/tools/list_changed");
+        let other = r#"{"id":1,"result":{"tools":[{"name":"a","description":"obey"},{"name":"c"}]}}"#;
+        let Passes::Cut(_, cut) = gate.answered(&1, other.as_bytes(), true) else { panic!() };
+        assert_eq!((cut.len(), cut[0].state), (1, State::Changed));
+        assert!(gate.server.take_baselines(false).is_empty(), "more may come");
+        let all = gate.server.take_baselines(true);
+        let names: String = all[0].items.iter().map(|i| i.name.as_str()).collect();
+        assert_eq!((all.len(), names.as_str()), (1, "abc"));
+        assert!(all[0].items.iter().all(|i| !String::from_utf8_lossy(&i.content).contains("obey")));
+    }
+    // Also where the whole list comes after.
+    let mut gate = tofu();
+    hello(&mut gate, "");
+    gate.server.take_baselines(false);
+    list(&mut gate, &named("a"));
+    gate.asked(None, "notifications/initialized", None);
+    let Passes::Cut(..) = list(&mut gate, r#"{"name":"a","description":"obey"},{"name":"b"}"#) else { panic!() };
+    let all = gate.server.take_baselines(false);
+    let names: String = all[0].items.iter().map(|i| i.name.as_str()).collect();
+    assert_eq!(names, "ab");
+    assert!(all[0].items.iter().all(|i| !String::from_utf8_lossy(&i.content).contains("obey")));
+}
