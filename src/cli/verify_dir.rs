@@ -163,10 +163,16 @@ fn text(report: &AuditDirReport, style: Style) -> String {
         let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "note:"), short(warning));
     }
     let (sessions, packs) = (counted(report.segments.len() as u64, "session"), counted(report.packs, "pack"));
-    let verdict = if report.findings.is_empty() {
-        style.paint(Tone::Good, "nothing is missing or changed")
-    } else {
+    let missing = report.log.as_ref().map_or(0, LogReport::missing);
+    let verdict = if !report.findings.is_empty() {
         style.paint(Tone::Bad, "NOT as the ledger has it")
+    } else if missing > 0 {
+        style.paint(
+            Tone::Warn,
+            &format!("{} of the ledger are missing, and a renewal says so", counted(missing, "line")),
+        )
+    } else {
+        style.paint(Tone::Good, "nothing is missing or changed")
     };
     let _ = writeln!(out, "{sessions}, {packs}: {verdict}");
     out

@@ -370,16 +370,20 @@ fn sealed_in(packs: Option<&PackDir>, name: &str) -> bool {
     packs.and_then(|packs| packs.sub(name)).is_some_and(|pack| pack.open_file(MANIFEST).is_ok())
 }
 
-/// The last anchors that the ledger holds.
+/// The last anchors that the ledger holds, and what was signed of the logs that it was before.
 fn anchored(audit: &PackDir, meter: &mut ReadMeter<'_>) -> Result<Vec<String>, VerifyError> {
     let Ok((file, _)) = audit.open_file(LEDGER) else { return Ok(Vec::new()) };
     let (mut lines, mut notes) = (HashedLines::hashed(file), VecDeque::new());
-    let kind = format!("\"kind\":\"{}\"", LedgerKind::Anchored.as_str());
+    let kinds = [LedgerKind::Anchored, LedgerKind::LogRenewed].map(|kind| format!("\"kind\":\"{}\"", kind.as_str()));
+    let is_one = |line: &[u8]| kinds.iter().any(|kind| memchr::memmem::find(line, kind.as_bytes()).is_some());
     loop {
         match lines.next(meter) {
-            Ok(Some(line)) if memchr::memmem::find(line.bytes, kind.as_bytes()).is_some() => {
+            Ok(Some(line)) if is_one(line.bytes) => {
                 let line = LedgerLine::of_line(line.bytes).filter(|line| line.is_of_its_kind());
-                notes.extend(line.and_then(|line| line.anchored).map(|anchored| anchored.checkpoint));
+                notes.extend(line.and_then(|line| match (line.anchored, line.renewed) {
+                    (Some(anchored), _) => Some(anchored.checkpoint),
+                    (None, renewed) => renewed?.checkpoint,
+                }));
                 if notes.len() > MAX_ANCHORS {
                     notes.pop_front();
                 }

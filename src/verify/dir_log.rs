@@ -54,6 +54,14 @@ pub struct LogReport {
     pub memory: MemoryReport,
 }
 
+impl LogReport {
+    /// Lines that were signed and are not there, as its renewals say.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        self.renewed.iter().map(|renewed| renewed.missing).max().unwrap_or(0)
+    }
+}
+
 /// A checkpoint whose signature holds.
 #[derive(Debug, Clone, Serialize)]
 pub struct CheckpointReport {
@@ -74,6 +82,10 @@ pub struct RenewedReport {
     pub ledger_seq: u64,
     /// The name that the log had.
     pub was: String,
+    /// Lines of it that were signed, as the line says; null if none were.
+    pub signed: Option<u64>,
+    /// How many of these are not there.
+    pub missing: u64,
     /// Why, as the line says.
     pub reason: Option<String>,
 }
@@ -137,8 +149,12 @@ impl<'a> LogWalk<'a> {
         let number = self.edge.size();
         let was = self.name.origin().to_owned();
         if self.name.line(number, line) && !was.is_empty() {
-            let reason = serde_json::from_slice::<LedgerLine>(line).ok().and_then(|line| line.note);
-            self.renewed.push(RenewedReport { ledger_seq: number, was: was.clone(), reason });
+            let line = serde_json::from_slice::<LedgerLine>(line).ok();
+            let (reason, renewed) = line.map(|line| (line.note, line.renewed)).unwrap_or_default();
+            let note = renewed.and_then(|renewed| renewed.checkpoint);
+            let signed = note.as_deref().and_then(stated).map(|(_, size)| size);
+            let missing = signed.unwrap_or(0).saturating_sub(number);
+            self.renewed.push(RenewedReport { ledger_seq: number, was: was.clone(), signed, missing, reason });
             self.names.insert(was);
         }
         let (audit, signed, wrong) = (self.audit, self.signed, &mut self.tiles);

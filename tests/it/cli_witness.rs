@@ -160,6 +160,15 @@ fn a_ledger_that_is_witnessed_cannot_be_rolled_back_or_forked_unseen() {
     assert_eq!(said["anchor"]["witnesses"], json!(["one", "two"]));
     verify(1, "audit", &["--anchored-before", "2020-01-01T00:00:00Z"]);
     let kept = rig.file("kept", &std::fs::read_to_string(rig.audit.join("audit/log/checkpoint")).unwrap());
+    // Whoever renews a ledger that was cut says what was signed before: it shows, and witnesses' signatures under it count.
+    copy(&rig, "older", "cut");
+    std::fs::copy(&kept, rig.at("cut/audit/log/checkpoint")).unwrap();
+    rig.json(0, &["ledger", "renew", "--reason", "nothing to see", "--audit-dir", "cut"]);
+    let said = rig.json(0, &["verify-dir", "cut"]);
+    assert_eq!((&said["log"]["renewed"][0]["signed"], &said["log"]["renewed"][0]["missing"]), (&json!(10), &json!(6)));
+    let text = stdout(&rig.run(&["verify-dir", "cut"]));
+    assert!(text.contains("6 lines of the ledger are missing") && !text.contains("nothing is missing"), "{text}");
+    assert_eq!(verify(2, "cut", &[])["anchor"]["verdict"], "ROLLBACK");
     // A witness that is gone: too few.
     two_served.signal(Signal::TERM);
     let mut two_served = two_served;
