@@ -3,35 +3,25 @@
 use super::{
     anchored::Trust,
     named,
-    out::{self, Style, short},
+    out::{self, Style},
 };
 use crate::{
     error::{Exit, Failure},
-    files,
     history::list::Places,
-    model::{ReceiptId, WallTime},
+    model::ReceiptId,
     pack::{
         prove::{ProveError, What, prove},
         verify::{
-            AnchorReport, SignerVerdict,
-            proof::{InLedger, MAX_PROOF_FILE, Proof, ProofError, Proven, of_ledger},
+            proof::{Proof, of_ledger},
+            proof_request::ProofRequest,
             request::fingerprint,
-            verdict::anchor,
         },
     },
     paths::AuditDir,
     record::log::{self, Ended},
-    text::counted,
 };
 use clap::Args;
-use serde::Serialize;
-use std::{
-    fmt::Write as _,
-    path::{Path, PathBuf},
-};
-
-/// `schema` of the document about a proof.
-const SCHEMA: &str = "assay.proof.v1";
+use std::path::{Path, PathBuf};
 
 /// Arguments of `assay prove`.
 #[derive(Debug, Args)]
@@ -126,74 +116,20 @@ fn with_ledger(proof: Proof, pack: &Path) -> Proof {
     ended.into_iter().find_map(with).unwrap_or(proof)
 }
 
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: &'static str,
-    #[serde(flatten)]
-    proven: &'a Proven,
-    receipt: Option<serde_json::Value>,
-    anchor: &'a AnchorReport,
-    unmet: &'a [String],
-    exit_code: u8,
-}
-
 /// Runs `assay verify-proof`.
 ///
 /// # Errors
 /// A file that cannot be read, is no proof, or one that does not hold.
 pub fn verify(args: &VerifyProofArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
-        let shown = args.proof.display();
-        let bytes = files::plain(&args.proof).and_then(|file| files::read_all(file, MAX_PROOF_FILE));
-        let bytes = bytes.map_err(|e| Failure::bad_input(format_args!("{shown}: {e}")))?;
-        let proven = Proof::parse(&bytes).and_then(|proof| proof.verify(&args.signer));
-        let proven = proven.map_err(|e: ProofError| {
-            let what = format!("{shown}: {e}");
-            if e.is_refusal() { Failure::failed(what) } else { Failure::bad_input(what) }
-        })?;
-        let (anchored, unmet) = proven.anchored(&args.trust.given().read()?, WallTime::now());
-        let exit = match proven.signer_verdict {
-            SignerVerdict::Untrusted => Exit::Failed,
-            _ if unmet.is_empty() => Exit::Ok,
-            _ => Exit::Violation,
+        let request = ProofRequest {
+            proof: args.proof.clone(),
+            json: args.json,
+            signers: args.signer.clone(),
+            anchors: args.trust.given(),
         };
-        if args.json {
-            let receipt = proven.receipt_line.as_deref().and_then(|line| serde_json::from_str(line).ok());
-            let (anchor, unmet) = (&anchored, unmet.as_slice());
-            out::json(&Document { schema: SCHEMA, proven: &proven, receipt, anchor, unmet, exit_code: exit.code() })?;
-        } else {
-            let mut text = words(&proven);
-            anchor(&mut text, &anchored, Style::of_stdout());
-            for unmet in &unmet {
-                let _ = writeln!(text, "not met: {}", short(unmet));
-            }
-            out::stdout(text.as_bytes())?;
-        }
-        Ok(exit)
+        let said = request.answer(Style::of_stdout())?;
+        out::stdout(said.text.as_bytes())?;
+        Ok(said.exit.into())
     })
-}
-
-fn words(p: &Proven) -> String {
-    let mut text = format!(
-        "event {} ({}) of {} of session {}, as the {} stated\n",
-        p.event_seq,
-        p.event.as_str(),
-        counted(p.events, "event"),
-        p.session_id,
-        p.stated_by
-    );
-    if let Some(line) = &p.receipt_line {
-        let _ = writeln!(text, "receipt   {}", short(line));
-    }
-    if let Some(InLedger { origin, ledger_seq, lines, at, .. }) = &p.ledger {
-        let _ = writeln!(text, "ledger    line {ledger_seq} of {lines}, of {at}, in {}", short(origin));
-    }
-    let verdict = match p.signer_verdict {
-        SignerVerdict::Pinned => "a key that you named",
-        SignerVerdict::Unpinned => "a key that you have not named: anyone can have made this",
-        SignerVerdict::Untrusted => "which is not a key that you named",
-    };
-    let _ = writeln!(text, "signer    {}  {} ({}), {verdict}", p.signer_verdict, p.signer, short(&p.signer_id));
-    text + "Nothing is said of other events.\n"
 }

@@ -2,31 +2,16 @@
 
 use super::{
     anchored::Anchored,
-    out::{self, Style, Tone, short},
+    out::{self, Style},
 };
 use crate::{
     error::{Exit, Failure},
-    files,
     note::{Key, key_of_user},
-    pack::verify::{
-        AnchorReport, AnchorVerdict, AuditDirReport, DirOptions, PackRow, SegmentReport, SegmentState, SignerVerdict,
-        VerifyOptions,
-        dir_log::{FORK, LogReport, Memory, ROLLBACK},
-        request::fingerprint,
-        state::State,
-        terminal::ProgressLine,
-        verdict::anchor_tone,
-        verify_dir,
-    },
+    pack::verify::{dir_request::DirRequest, request::fingerprint, terminal::ProgressLine},
     paths::DEFAULT_AUDIT_DIR,
-    text::counted,
 };
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use std::{fmt::Write as _, path::PathBuf};
-
-/// `schema` of the document.
-const SCHEMA: &str = "assay.verify_dir.v1";
+use std::path::PathBuf;
 
 /// Arguments of `assay verify-dir`.
 #[derive(Debug, Args)]
@@ -65,6 +50,20 @@ pub struct VerifyDirArgs {
     update_state: bool,
 }
 
+impl VerifyDirArgs {
+    fn request(&self) -> DirRequest {
+        DirRequest {
+            dir: self.dir.clone(),
+            json: self.json,
+            without_packs: self.packs == Packs::None,
+            signers: self.signer.clone(),
+            log_keys: self.log_key.clone(),
+            state: self.state.clone().map(|path| (path, self.update_state)),
+            anchors: self.anchored.given(),
+        }
+    }
+}
+
 /// `--packs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Packs {
@@ -74,172 +73,17 @@ enum Packs {
     None,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: &'static str,
-    dir: String,
-    #[serde(flatten)]
-    report: &'a AuditDirReport,
-    exit_code: u8,
-}
-
 /// Runs `assay verify-dir`.
 ///
 /// # Errors
 /// A directory that cannot be read, a state that does not read or lies in it.
 pub fn run(args: &VerifyDirArgs) -> Result<Exit, Failure> {
     out::answering(args.json, || {
-        let state = args.state.as_ref().map(|path| State::read(path, &args.dir)).transpose()?;
-        let options = DirOptions {
-            packs: VerifyOptions { signers: args.signer.clone(), ..VerifyOptions::default() },
-            without_packs: args.packs == Packs::None,
-            log_keys: args.log_key.clone(),
-            state,
-            anchors: args.anchored.given().read()?,
-        };
         let mut progress = ProgressLine::new();
-        let verified = verify_dir(&args.dir, &options, &mut |p| progress.show(p));
+        let said = args.request().answer(Style::of_stdout(), &mut |p| progress.show(p));
         progress.clear();
-        let (report, state) = verified?;
-        let exit = report.exit();
-        if args.json {
-            let dir = files::text(&args.dir);
-            out::json(&Document { schema: SCHEMA, dir, report: &report, exit_code: exit.code() })?;
-        } else {
-            out::stdout(text(&report, Style::of_stdout()).as_bytes())?;
-        }
-        if args.update_state {
-            let path = args.state.as_deref().unwrap_or(&args.dir).display();
-            state.write().map_err(|e| Failure::failed(format_args!("{path}: {e}")))?;
-        }
-        Ok(exit.into())
+        let said = said?;
+        out::stdout(said.text.as_bytes())?;
+        Ok(said.exit.into())
     })
-}
-
-const fn tone(state: SegmentState) -> Tone {
-    match state {
-        SegmentState::Running | SegmentState::Ended => Tone::Good,
-        SegmentState::Pruned => Tone::Dim,
-        SegmentState::Unterminated | SegmentState::TooNew => Tone::Warn,
-        SegmentState::Missing
-        | SegmentState::Broken
-        | SegmentState::NotInLedger
-        | SegmentState::PackMissing
-        | SegmentState::PackReplaced => Tone::Bad,
-    }
-}
-
-fn text(report: &AuditDirReport, style: Style) -> String {
-    let mut out = String::new();
-    for row in &report.segments {
-        out.push_str(&line(row, style));
-    }
-    if let Some(log) = &report.log {
-        ledger(&mut out, log, style);
-    }
-    if let Some(anchor) = &report.anchor {
-        anchored(&mut out, anchor, style);
-    }
-    for unmet in &report.unmet {
-        let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "not met:"), short(unmet));
-    }
-    for finding in &report.findings {
-        let place = finding.file.as_deref().map(|file| format!("{}: ", short(file))).unwrap_or_default();
-        let _ = writeln!(out, "{} {place}{}", style.paint(Tone::Bad, "wrong:"), short(&finding.message));
-        // These two are the proof that there are two ledgers, or were.
-        if matches!(finding.code, FORK | ROLLBACK) && finding.found.is_some() {
-            for (who, what) in [("you saw", &finding.expected), ("here is", &finding.found)] {
-                let _ = writeln!(out, "  {who}:");
-                for line in what.iter().flat_map(|what| what.lines()) {
-                    let _ = writeln!(out, "    {}", short(line));
-                }
-            }
-        }
-    }
-    if report.findings_omitted > 0 {
-        let _ = writeln!(out, "and {} more", report.findings_omitted);
-    }
-    for warning in &report.warnings {
-        let _ = writeln!(out, "{} {}", style.paint(Tone::Warn, "note:"), short(warning));
-    }
-    let (sessions, packs) = (counted(report.segments.len() as u64, "session"), counted(report.packs, "pack"));
-    let missing = report.log.as_ref().map_or(0, LogReport::missing);
-    let verdict = if !report.findings.is_empty() {
-        style.paint(Tone::Bad, "NOT as the ledger has it")
-    } else if missing > 0 {
-        style.paint(
-            Tone::Warn,
-            &format!("{} of the ledger are missing, and a renewal says so", counted(missing, "line")),
-        )
-    } else {
-        style.paint(Tone::Good, "nothing is missing or changed")
-    };
-    let _ = writeln!(out, "{sessions}, {packs}: {verdict}");
-    out
-}
-
-fn anchored(out: &mut String, anchor: &AnchorReport, style: Style) {
-    if anchor.verdict == AnchorVerdict::NotEvaluated && anchor.present == 0 {
-        return;
-    }
-    let verdict = style.paint(anchor_tone(anchor.verdict), anchor.verdict.as_str());
-    let _ = match (anchor.size, anchor.not_after) {
-        _ if anchor.verdict == AnchorVerdict::NotEvaluated => {
-            let present = counted(anchor.present, "anchor");
-            writeln!(out, "anchor: {verdict}, {present} present; --policy says whose count")
-        }
-        (Some(size), Some(at)) => {
-            let by = short(&anchor.witnesses.join(", "));
-            writeln!(out, "anchor: {verdict}, the first {} not after {at}, by {by}", counted(size, "line"))
-        }
-        _ => writeln!(out, "anchor: {verdict}"),
-    };
-    for problem in &anchor.problems {
-        let _ = writeln!(out, "  {}", short(problem));
-    }
-}
-
-fn line(row: &SegmentReport, style: Style) -> String {
-    let name = row.session.map_or_else(|| short(&row.file), |session| session.to_string());
-    let pack = row.pack.as_ref().map(|pack| {
-        let PackRow { integrity, completeness, signer, .. } = pack;
-        format!("  {integrity} {completeness} {signer}")
-    });
-    let state = style.paint(tone(row.state), &format!("{:<14}", row.state.as_str()));
-    let events = counted(row.events, "event");
-    let mut out = format!("{state} {name}  {events:>12}{}\n", pack.unwrap_or_default());
-    if let Some(why) = row.pack.as_ref().and_then(|pack| pack.why.as_ref()) {
-        let _ = writeln!(out, "  {}", short(why));
-    }
-    out
-}
-
-fn ledger(out: &mut String, log: &LogReport, style: Style) {
-    let lines = counted(log.size, "line");
-    let signed = match &log.checkpoint {
-        None => style.paint(Tone::Warn, "nothing of it is signed"),
-        Some(checkpoint) => {
-            let tone = match checkpoint.signer_verdict {
-                SignerVerdict::Pinned => Tone::Good,
-                SignerVerdict::Unpinned => Tone::Warn,
-                SignerVerdict::Untrusted => Tone::Bad,
-            };
-            let by = style.paint(tone, &format!("{} {}", checkpoint.signer_verdict, checkpoint.signer));
-            format!("{} signed by {by}, {} not yet", checkpoint.size, log.unsigned)
-        }
-    };
-    let _ = writeln!(out, "ledger: {lines} of {}, {signed}", short(&log.origin));
-    for renewed in &log.renewed {
-        let reason = renewed.reason.as_deref().unwrap_or("no reason is given");
-        let (line, was) = (renewed.ledger_seq + 1, short(&renewed.was));
-        let _ = writeln!(out, "  line {line} begins another log, which was {was}: {}", short(reason));
-    }
-    let size = counted(log.memory.size.unwrap_or_default(), "line");
-    let _ = match log.memory.verdict {
-        Memory::NotAsked => Ok(()),
-        Memory::FirstSeen => writeln!(out, "memory: first seen now"),
-        Memory::Consistent => writeln!(out, "memory: you saw {size}, and they are the same"),
-        Memory::Rollback => writeln!(out, "memory: {}, you saw {size}", style.paint(Tone::Bad, "ROLLBACK")),
-        Memory::Fork => writeln!(out, "memory: {}, you saw {size}", style.paint(Tone::Bad, "FORK")),
-    };
 }

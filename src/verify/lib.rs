@@ -13,7 +13,7 @@
 //! | claims | `claims`, `lock`, `claims_tally`, `evaluate` |
 //! | the run, and its report | `engine`, `conclude`, `document`, `json` |
 //! | what is printed | `terminal`, `verdict` |
-//! | the program | `request`, `program`, `main` |
+//! | the program | `request`, `program`, `main`; `dir_request`, `dir_words` and `proof_request` of what is beside a run |
 //! | beside a run | `proof` (of single events), `dir`, `dir_log` and `dir_stated` (a whole audit directory, its ledger, its checkpoints), `state` (what a verifier remembers), `later` (what a later version wrote) |
 //!
 //! A file takes from those above its row in this table, never from those below.
@@ -31,7 +31,9 @@ mod claims_tally;
 mod conclude;
 mod dir;
 pub mod dir_log;
+pub mod dir_request;
 mod dir_stated;
+mod dir_words;
 #[doc(hidden)]
 pub mod document;
 mod ed25519;
@@ -57,6 +59,7 @@ pub mod pack_anchor;
 mod paths;
 pub mod program;
 pub mod proof;
+pub mod proof_request;
 mod receipt_line;
 mod receipts;
 mod report;

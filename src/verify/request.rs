@@ -6,6 +6,7 @@ use crate::{
     lock::{Lock, LockError},
     model::WallTime,
     options::{Progress, VerifyError, VerifyOptions},
+    proof::ProofError,
     report::VerifyReport,
     state::State,
     terminal::{self, Style},
@@ -133,6 +134,15 @@ pub struct Answer {
     pub report: VerifyReport,
 }
 
+/// What a run comes to that is not about one pack.
+#[derive(Debug)]
+pub struct Said {
+    /// What goes to standard output.
+    pub text: String,
+    /// The exit code.
+    pub exit: Exit,
+}
+
 /// A file that a report cannot be written to.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag} {}: {what}", .file.display())]
@@ -175,9 +185,17 @@ pub enum RequestError {
     /// The pack cannot be verified.
     #[error(transparent)]
     Verify(#[from] VerifyError),
-    /// The report, or what is to be remembered, cannot be written.
+    /// The proof proves nothing.
     #[error("{}: {source}", .path.display())]
-    Write {
+    Proof {
+        /// Path of the file.
+        path: PathBuf,
+        /// Why.
+        source: ProofError,
+    },
+    /// A file that was named cannot be read, or the report or what is to be remembered cannot be written.
+    #[error("{}: {source}", .path.display())]
+    File {
         /// Path of the file.
         path: PathBuf,
         /// What the system said.
@@ -189,6 +207,11 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// What went wrong with a file.
+    pub(super) fn file(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        |source| Self::File { path: path.to_owned(), source }
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
@@ -196,9 +219,9 @@ impl RequestError {
             Self::Elsewhere(option) => Some(option.instead),
             Self::Out(e) => e.hint,
             Self::Verify(e) => e.hint(),
-            Self::Write { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => Some(NAME_A_NEW_FILE),
+            Self::File { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => Some(NAME_A_NEW_FILE),
             Self::Untrusted => Some("name a policy of witnesses with --policy"),
-            Self::Lock { .. } | Self::Anchors { .. } | Self::Write { .. } | Self::Json(_) => None,
+            Self::Lock { .. } | Self::Anchors { .. } | Self::Proof { .. } | Self::File { .. } | Self::Json(_) => None,
         }
     }
 
@@ -207,6 +230,7 @@ impl RequestError {
     pub const fn exit(&self) -> Exit {
         match self {
             Self::Json(_) => Exit::Failed,
+            Self::Proof { source, .. } if source.is_refusal() => Exit::Failed,
             _ => Exit::BadInput,
         }
     }
@@ -228,7 +252,7 @@ impl Request {
         if let Some(file) = &self.out {
             let mut text = serde_json::to_vec_pretty(&report)?;
             text.push(b'\n');
-            plain::write_new(file, &text).map_err(|source| RequestError::Write { path: file.clone(), source })?;
+            plain::write_new(file, &text).map_err(RequestError::file(file))?;
         }
         let text = if self.json {
             terminal::json(&report)?
@@ -259,7 +283,7 @@ impl Request {
         if let (Some(state), Some((path, is_updated))) = (&mut state, &self.state) {
             state.judge(&mut report);
             if *is_updated {
-                state.write().map_err(|source| RequestError::Write { path: path.clone(), source })?;
+                state.write().map_err(RequestError::file(path))?;
             }
         }
         Ok(report)

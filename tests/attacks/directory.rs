@@ -26,7 +26,10 @@ fn directory() -> (tempfile::TempDir, Vec<Written>) {
 }
 
 fn run(dir: &Path) -> AuditDirReport {
-    verify_audit_dir(dir, &mut |_| ControlFlow::Continue(())).unwrap()
+    let report = verify_audit_dir(dir, &mut |_| ControlFlow::Continue(())).unwrap();
+    let (code, said) = crate::by_assay_verify(&["verify-dir", "--packs=none", dir.to_str().unwrap()]);
+    assert_eq!((code, &said["findings"]), (report.exit().code(), &serde_json::to_value(&report.findings).unwrap()));
+    report
 }
 
 fn says(report: &AuditDirReport, words: &str) -> bool {

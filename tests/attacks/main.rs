@@ -13,3 +13,12 @@ mod proofs;
 mod rows;
 mod surface;
 mod versions;
+
+/// What `assay-verify` answers as JSON, and its exit code: every row about directories and proofs is its row as well.
+fn by_assay_verify(args: &[&str]) -> (u8, serde_json::Value) {
+    use assay::pack::verify::{program::run, terminal::Style};
+    let args = args.iter().chain(&["--json"]).map(Into::into).collect();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = run(args, Style::plain(), &mut out, &mut err);
+    (code, serde_json::from_slice(&out).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&err))))
+}

@@ -2,23 +2,19 @@
 
 use super::checkpoints::{recorder, sealed};
 use assay::{
-    model::{
-        LedgerKind, LedgerLine, ReceiptId, WallTime, checkpoint::text_of, event::hash_of_line, ledger::entry,
-        sha256_hex, to_line,
-    },
-    note::Key,
+    model::{LedgerKind, LedgerLine, ReceiptId, event::hash_of_line},
     pack::{
         keys::Signer,
         prove::{ProveError, What, prove},
         verify::{
             Integrity, SignerVerdict,
-            proof::{Proof, ProofError, Proven, of_ledger},
+            proof::{Proof, ProofError, Proven},
         },
     },
-    tree::{Frontier, Hash, MAX_PROOF, inclusion, leaf},
+    tree::MAX_PROOF,
 };
 use assay_support::{
-    forge::{EVENTS, Pack, RECEIPTS, canonical, key_e, key_k, other},
+    forge::{EVENTS, Pack, RECEIPTS, canonical, in_ledger, key_e, key_k, other},
     rig::scratch,
 };
 use serde_json::Value;
@@ -45,8 +41,19 @@ fn proven() -> Proof {
 }
 
 fn verified(proof: &Proof) -> Result<Proven, ProofError> {
-    let read = Proof::parse(proof.to_string().as_bytes())?;
-    read.verify(&[key_k().fingerprint()])
+    let text = proof.to_string();
+    let proven = Proof::parse(text.as_bytes()).and_then(|read| read.verify(&[key_k().fingerprint()]));
+    let tmp = scratch();
+    let file = tmp.path().join("f");
+    std::fs::write(&file, text).unwrap();
+    let args = ["verify-proof", file.to_str().unwrap(), "--signer", &key_k().fingerprint()];
+    let (code, said) = crate::by_assay_verify(&args);
+    let expected = match &proven {
+        Ok(proven) => (if proven.signer_verdict == SignerVerdict::Pinned { 0 } else { 2 }, Some(proven.event_seq)),
+        Err(e) => (if e.is_refusal() { 2 } else { 3 }, None),
+    };
+    assert_eq!((code, said["event_seq"].as_u64()), expected, "{said}");
+    proven
 }
 
 fn event(p: &mut Proof, f: impl FnOnce(&mut Value)) {
@@ -98,43 +105,9 @@ const ROWS: &[Row] = &[
     ("a checkpoint with another root", |p| p.note = p.note.replacen("\n82\n", "\n81\n", 1)),
 ];
 
-/// The proof with the ledger's line about the end of the session, as third of five, after these were changed; `log` signs.
+/// The proof with the ledger's line about the end of the session after these changes; `log` signs.
 fn with_ledger(change: impl FnOnce(&mut LedgerLine), log: &str, signer: &Signer) -> Proof {
-    let mut proof = proven();
-    let key = recorder(sealed().session()).key;
-    let mut line = LedgerLine {
-        anchored: None,
-        at: WallTime::from_millis(0),
-        complete: Some(true),
-        event_count: 82,
-        hash: String::new(),
-        kind: LedgerKind::SegmentEnd,
-        ledger_seq: 2,
-        note: None,
-        pack_manifest_sha256: None,
-        prev_hash: "0".repeat(64),
-        pruned: None,
-        renewed: None,
-        segment: "segment_x.jsonl".to_owned(),
-        segment_hash: "0".repeat(64),
-        session_id: Some(sealed().session()),
-        session_key: Some(sha256_hex(key.public())),
-        tree_root: Some(hex::encode(sealed().root(82))),
-        v: 4,
-    };
-    change(&mut line);
-    line.seal().unwrap();
-    let text = to_line(&line).unwrap();
-    let leaves: Vec<Hash> = (0..5).map(|n| leaf(&if n == 2 { entry(&text) } else { [n; 32] })).collect();
-    let root = |range: std::ops::Range<u64>| {
-        leaves[range.start as usize..range.end as usize].iter().copied().collect::<Frontier>().root()
-    };
-    let path = inclusion(2, 5).unwrap().into_iter().map(root).collect();
-    let said = text_of(log, 5, &root(0..5));
-    let note = Key::new(log, signer.public()).unwrap().note(&said, &signer.sign(said.as_bytes()).unwrap());
-    proof.extra.ledger = Some(of_ledger(&text, 2, path, &note));
-    proof.extra.v = 2;
-    proof
+    in_ledger(proven(), &sealed(), &recorder(sealed().session()), change, log, signer)
 }
 
 const LOG: &str = "assay/ledger/0123456789abcdef0123456789abcdef";

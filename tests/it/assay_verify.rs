@@ -1,5 +1,5 @@
 //! `assay-verify` says what `assay verify-pack` says: on packs of every kind, with every option, and with arguments that make
-//! no sense. Its own package starts it as a process (`tests/verify/program.rs`).
+//! no sense. So do its other commands. Its own package starts it as a process (`tests/verify/program.rs`).
 
 use assay::{
     model::{
@@ -243,5 +243,58 @@ fn both_programs_refuse_the_same_arguments() {
     for args in [&["--help"][..], &["-h"], &[pack, "--strict", "--help"]] {
         let (ours, theirs) = (of_assay_verify(args), of_assay(&rig, args));
         assert_eq!((ours.2, theirs.2, ours.1.as_str()), (0, 0, ""), "{args:?}");
+    }
+}
+
+#[test]
+fn both_programs_say_the_same_of_directories_and_proofs() {
+    let rig = rig!();
+    rig.record("audit", &[], &[serde_json::json!({"name": "echo", "arguments": {"text": "a"}})]);
+    let proven = rig.run(&["prove", "last", "--audit-dir", "audit", "--event", "2", "--out", "proof"]);
+    assert!(proven.status.success(), "{}", text(&proven.stderr));
+    let proof = rig.at("proof").to_str().unwrap().to_owned();
+    let changed = rig.file("changed", &fs::read_to_string(&proof).unwrap().replacen("index 2", "index 1", 1));
+    let no_proof = rig.file("none", "x");
+    let dir = rig.at("audit").to_str().unwrap().to_owned();
+    let broken = rig.at("broken");
+    assert!(rig.command("cp").args(["-a", &dir]).arg(&broken).status().unwrap().success());
+    let ledger = broken.join("audit/ledger.jsonl");
+    let lines = fs::read_to_string(&ledger).unwrap();
+    fs::write(&ledger, lines.replacen("segment_start", "segment_begin", 1)).unwrap();
+    let broken = broken.to_str().unwrap().to_owned();
+    let signer = rig.json(0, &["keys", "show"])["fingerprint"].as_str().unwrap().to_owned();
+    let other = "0".repeat(64);
+    let policy = rig.file("policy", "quorum none\n");
+    let no_policy = rig.file("no_policy", "witness\n");
+    let (state, gone) = (rig.at("state").to_str().unwrap().to_owned(), rig.at("gone").to_str().unwrap().to_owned());
+    let rows: Vec<(Vec<&str>, u8)> = vec![
+        (vec!["verify-dir", &dir], 0),
+        (vec!["verify-dir", &dir, "--packs", "none", "--signer", &signer], 0),
+        (vec!["verify-dir", &dir, "--signer", &other], 2),
+        (vec!["verify-dir", &broken], 2),
+        (vec!["verify-dir", &gone], 3),
+        (vec!["verify-dir", &dir, "--policy", &policy], 0),
+        (vec!["verify-dir", &dir, "--policy", &policy, "--require-anchor"], 1),
+        (vec!["verify-dir", &dir, "--policy", &no_policy], 3),
+        (vec!["verify-dir", &dir, "--policy", &policy, "--anchor", &gone], 3),
+        (vec!["verify-dir", &dir, "--state", &state], 0),
+        (vec!["verify-dir", &dir, "--state", &no_policy], 3),
+        (vec!["verify-proof", &proof], 0),
+        (vec!["verify-proof", &proof, "--signer", &signer], 0),
+        (vec!["verify-proof", &proof, "--signer", &other], 2),
+        (vec!["verify-proof", &changed], 2),
+        (vec!["verify-proof", &no_proof], 3),
+        (vec!["verify-proof", &gone], 3),
+    ];
+    for (args, code) in rows {
+        for json in [&[][..], &["--json"]] {
+            let args = [&args[..], json].concat();
+            let out = rig.run(&args);
+            let theirs = (text(&out.stdout), text(&out.stderr), u8::try_from(out.status.code().unwrap()).unwrap());
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let exit = run(args.iter().map(Into::into).collect(), Style::plain(), &mut out, &mut err);
+            let ours = (text(&out), text(&err).replace(&format!("{NAME}: "), "assay: "), exit);
+            assert_eq!((&ours, ours.2), (&theirs, code), "{args:?}");
+        }
     }
 }

@@ -8,11 +8,12 @@ use crate::{
 use assay::{
     canon,
     model::{
-        SessionDoc, SessionId, WallTime,
-        checkpoint::{self, Role},
+        LedgerKind, LedgerLine, SessionDoc, SessionId, WallTime,
+        checkpoint::{self, Role, text_of},
         event::hash_of_line,
+        ledger::entry,
         pack::{self, Attestation, Manifest, pretty},
-        sha256_hex,
+        sha256_hex, to_line,
     },
     note::Key,
     pack::{
@@ -20,9 +21,13 @@ use assay::{
         keys::{Signer, SignerId},
         report,
         sign::sign,
-        verify::{Completeness, VerifyOptions, VerifyReport, verify},
+        verify::{
+            Completeness, VerifyOptions, VerifyReport,
+            proof::{Proof, of_ledger},
+            verify,
+        },
     },
-    tree::{self, Frontier, Hash},
+    tree::{self, Frontier, Hash, inclusion, leaf},
 };
 use serde_json::Value;
 use std::{
@@ -447,4 +452,49 @@ fn tree(dir: &Path) -> Vec<(std::ffi::OsString, u64, std::time::SystemTime)> {
     let mut all: Vec<_> = fs::read_dir(dir).unwrap().map(|e| of(e.unwrap())).collect();
     all.sort();
     all
+}
+
+/// The proof with the ledger's line about the end of the session, as third of five, after these changes; `log` signs.
+pub fn in_ledger(
+    mut proof: Proof,
+    pack: &Pack,
+    sealer: &Sealer,
+    change: impl FnOnce(&mut LedgerLine),
+    log: &str,
+    signer: &Signer,
+) -> Proof {
+    let events = pack.lines(EVENTS).len();
+    let mut line = LedgerLine {
+        anchored: None,
+        at: WallTime::from_millis(0),
+        complete: Some(true),
+        event_count: events as u64,
+        hash: String::new(),
+        kind: LedgerKind::SegmentEnd,
+        ledger_seq: 2,
+        note: None,
+        pack_manifest_sha256: None,
+        prev_hash: "0".repeat(64),
+        pruned: None,
+        renewed: None,
+        segment: "segment_x.jsonl".to_owned(),
+        segment_hash: "0".repeat(64),
+        session_id: Some(pack.session()),
+        session_key: Some(sha256_hex(sealer.key.public())),
+        tree_root: Some(hex::encode(pack.root(events))),
+        v: 4,
+    };
+    change(&mut line);
+    line.seal().unwrap();
+    let text = to_line(&line).unwrap();
+    let leaves: Vec<Hash> = (0..5).map(|n| leaf(&if n == 2 { entry(&text) } else { [n; 32] })).collect();
+    let root = |range: std::ops::Range<u64>| {
+        leaves[range.start as usize..range.end as usize].iter().copied().collect::<Frontier>().root()
+    };
+    let path = inclusion(2, 5).unwrap().into_iter().map(root).collect();
+    let said = text_of(log, 5, &root(0..5));
+    let note = Key::new(log, signer.public()).unwrap().note(&said, &signer.sign(said.as_bytes()).unwrap());
+    proof.extra.ledger = Some(of_ledger(&text, 2, path, &note));
+    proof.extra.v = 2;
+    proof
 }
