@@ -9,8 +9,8 @@ use assay::pack::{
 };
 use assay_support::{
     forge::{
-        CHECKPOINTS, EVENTS, MANIFEST, Pack, RECEIPTS, SESSION, SIGNATURE, Sealer, check_alone, key_e, key_k, recorded,
-        unpinned,
+        CHECKPOINTS, EVENTS, MANIFEST, Pack, RECEIPTS, SESSION, SIGNATURE, Sealer, check_alone, in_ledger, key_e,
+        key_k, recorded, unpinned,
     },
     rig::scratch,
     second::{Second, differs},
@@ -200,7 +200,11 @@ fn mutants_of_proofs_get_the_same_verdicts_from_both() {
     let (tmp, pack, mut second) = (scratch(), genuine(), Second::start());
     let (dir, file) = (tmp.path().join("p"), tmp.path().join("a.tlog-proof"));
     pack.write(&dir);
-    let good = prove(&dir, What::Event(7)).unwrap().to_string();
+    let first = prove(&dir, What::Event(7)).unwrap();
+    let sealer = Sealer::of(pack.session(), 3, key_k());
+    // One of each version.
+    let second_of = in_ledger(first.clone(), &pack, &sealer, |_| {}, "example.com/mcp", &key_k());
+    let goods = [first, second_of];
     let mut compare = |bytes: &[u8], signers: &[String], file: &Path| {
         fs::write(file, bytes).unwrap();
         let said = second.verify(file, signers);
@@ -213,28 +217,46 @@ fn mutants_of_proofs_get_the_same_verdicts_from_both() {
         );
         first.0
     };
-    for signers in [vec![], vec![key_k().fingerprint()], vec![key_e().fingerprint()]] {
-        assert_eq!(compare(good.as_bytes(), &signers, &file), "PROVEN");
+    for good in &goods {
+        for signers in [vec![], vec![key_k().fingerprint()], vec![key_e().fingerprint()]] {
+            assert_eq!(compare(good.to_string().as_bytes(), &signers, &file), "PROVEN");
+        }
     }
     let mut random = Random(7);
-    for _ in 0..mutants() {
-        let mut bytes = good.clone().into_bytes();
-        let at = random.below(bytes.len());
-        match random.below(4) {
-            0 => bytes[at] ^= 1 << random.below(8),
-            1 => drop(bytes.remove(at)),
-            2 => bytes.insert(at, *random.of(b"\n =A/+")),
-            _ => {
-                let mut lines: Vec<&str> = good.split_inclusive('\n').collect();
-                let (a, b) = (random.below(lines.len()), random.below(lines.len()));
-                if random.below(2) == 0 {
-                    lines.swap(a, b)
-                } else {
-                    lines.insert(a, lines[b])
-                }
-                bytes = lines.concat().into_bytes();
+    for n in 0..mutants() {
+        let mut proof = goods[(n % 2) as usize].clone();
+        // What the ledger's line is proven by is within the extra data, in a form of its own.
+        match proof.extra.ledger.take() {
+            Some(text) if random.below(2) == 0 => {
+                proof.extra.ledger = Some(String::from_utf8_lossy(&mutant_of(&text, &mut random)).into_owned());
+                compare(proof.to_string().as_bytes(), &[], &file);
+            }
+            ledger => {
+                proof.extra.ledger = ledger;
+                compare(&mutant_of(&proof.to_string(), &mut random), &[], &file);
             }
         }
-        compare(&bytes, &[], &file);
     }
+}
+
+/// A proof with another byte, or with a line elsewhere.
+fn mutant_of(good: &str, random: &mut Random) -> Vec<u8> {
+    let mut bytes = good.to_owned().into_bytes();
+    let at = random.below(bytes.len());
+    match random.below(4) {
+        0 => bytes[at] ^= 1 << random.below(8),
+        1 => drop(bytes.remove(at)),
+        2 => bytes.insert(at, *random.of(b"\n =A/+")),
+        _ => {
+            let mut lines: Vec<&str> = good.split_inclusive('\n').collect();
+            let (a, b) = (random.below(lines.len()), random.below(lines.len()));
+            if random.below(2) == 0 {
+                lines.swap(a, b)
+            } else {
+                lines.insert(a, lines[b])
+            }
+            bytes = lines.concat().into_bytes();
+        }
+    }
+    bytes
 }
