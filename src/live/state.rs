@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     filter::Facts,
-    model::{InvocationId, RpcId, SessionId},
+    model::{InvocationId, Outcome, OutcomeReason, RpcId, SessionId},
     record::broadcast::Streams,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -240,6 +240,27 @@ impl State {
             self.places.remove(&row.invocation_id);
             self.floor = self.floor.max(Some(place));
         }
+    }
+
+    /// The process of a session has ended, and everything that it wrote was read: calls of it that have no end never get one. They
+    /// are given back.
+    pub fn died(&mut self, session: SessionId) -> Vec<InvocationId> {
+        let socket = |id: &SessionId| self.sessions.get(id)?.card.as_ref()?.card.socket.clone();
+        let process = socket(&session);
+        let is_of_it = |id: &SessionId| *id == session || process.is_some() && socket(id) == process;
+        let running = self.rows.values().filter(|row| row.is_running() && is_of_it(&row.session_id));
+        let over: Vec<(InvocationId, SessionId)> = running.map(|row| (row.invocation_id, row.session_id)).collect();
+        for (invocation, began) in &over {
+            let row = self.places.get(invocation).and_then(|place| self.rows.get_mut(place));
+            if let Some(row) = row {
+                row.outcome = Some(Outcome::Timeout);
+                row.outcome_reason = Some(OutcomeReason::ProxyKilled.as_str().to_owned());
+            }
+            if let Some(view) = self.sessions.get_mut(began) {
+                view.totals.ended(Outcome::Timeout);
+            }
+        }
+        over.into_iter().map(|(invocation, _)| invocation).collect()
     }
 }
 

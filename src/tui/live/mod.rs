@@ -126,11 +126,11 @@ impl LiveScreen {
     pub fn live(&mut self, update: Update, at: At) -> (bool, Vec<Effect>) {
         self.heard |= !matches!(update, Update::Unread(_));
         let seen = &mut self.now;
-        let (mut touched, mut crossed) = (None, [None; 2]);
+        let (mut touched, mut crossed) = (Vec::new(), [None; 2]);
         match update {
             Update::Line(line) => {
                 if let Some(c) = line.chained() {
-                    touched = c.call.as_ref().map(|row| row.invocation_id);
+                    touched.extend(c.call.as_ref().map(|row| row.invocation_id));
                     if c.kind == EventKind::RecorderGap {
                         self.missed.insert((c.session_id, c.cursor), messages(c.note.as_deref()));
                     }
@@ -143,7 +143,7 @@ impl LiveScreen {
                 }
             }
             Update::Call(row) => {
-                touched = Some(row.invocation_id);
+                touched.push(row.invocation_id);
                 seen.state.call(*row);
             }
             Update::Unread(cards) => self.unread = cards.iter().map(ToString::to_string).collect(),
@@ -154,9 +154,10 @@ impl LiveScreen {
             Update::Gone(gone) => {
                 self.newer.remove(&gone.session);
                 seen.sessions.gone(&gone);
+                touched.extend(seen.state.died(gone.session));
             }
         }
-        if let Some(invocation) = touched {
+        for invocation in touched {
             seen.calls.touched(&seen.state, invocation, &self.filter);
         }
         for id in crossed.into_iter().flatten() {

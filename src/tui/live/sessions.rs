@@ -99,10 +99,10 @@ impl Sessions {
     /// Counts over all sessions, or the one that is shown.
     pub fn totals(&self, state: &State) -> Totals {
         let mut sum = Totals::default();
-        for (_, view) in state.sessions().iter().filter(|(id, _)| self.only.is_none_or(|o| o == **id)) {
+        for (id, view) in state.sessions().iter().filter(|(id, _)| self.only.is_none_or(|o| o == **id)) {
             let t = view.totals;
-            // What went over into the next session is counted there.
-            sum.started += if view.end.is_some() { t.finished } else { t.started };
+            // What went over into the next session is counted there; what died never ends.
+            sum.started += if self.is_alive(*id, view) { t.started } else { t.finished };
             sum.finished += t.finished;
             sum.denied += t.denied;
             sum.errors += t.errors;
@@ -117,8 +117,12 @@ impl Sessions {
             return ("evidence missing", Role::Bad);
         }
         let lost = state.sessions().iter().any(|(id, view)| self.is_alive(*id, view) && self.lost.contains(id));
+        let died = |(id, view): (&SessionId, &SessionView)| {
+            view.end.is_none() && view.pack.is_none() && self.gone.contains(id) && !self.foreign.contains_key(id)
+        };
         match (lost, self.alive(state)) {
             (true, _) => ("connection lost, retrying", Role::Warn),
+            (false, 0) if state.sessions().iter().any(died) => ("died: assay recover", Role::Bad),
             (false, 0) => ("not recorded", Role::Dim),
             (false, _) => ("recording", Role::Good),
         }

@@ -557,6 +557,20 @@ fn ends_losses_and_gaps_are_said() {
 }
 
 #[test]
+fn calls_of_a_process_that_died_have_ended_and_every_size_says_that_it_died() {
+    let mut app = testkit::app(start());
+    let mut dead = Told::new(2, "other");
+    hear(&mut app, [dead.hello(None, Profile::Audit), dead.begins(1, "x", 0)]);
+    assert!(text(&frame(&mut app, 80, 24)).contains("1 in flight"));
+    hear(&mut app, [Update::Gone(Gone::of(dead.id, &dead.audit_dir))]);
+    for (columns, lines) in [(80, 24), (140, 40)] {
+        let screen = text(&frame(&mut app, columns, lines));
+        let says = ["died: assay recover", "0 in flight", "1 failed", "timeout"].map(|what| screen.contains(what));
+        assert_eq!(says, [true; 4], "{screen}");
+    }
+}
+
+#[test]
 fn what_is_of_a_later_version_is_said_and_what_is_beside_it_shown() {
     let card = |alive| Unread {
         path: "/run/user/1/assay/00000000000000ab.json".into(),
