@@ -30,7 +30,7 @@ pub use kept::{Kept, replace_kept};
 pub use lock::{Lock, lock, patiently, try_lock, try_lock_shared};
 pub use ours::{create_in, exclusive_dir, is_own_dir, open_dir, open_own};
 pub use place::{make_dirs, new_dir, place_file, place_new, rename_noreplace, replace};
-pub use sync::{sync_all, sync_data, sync_dir};
+pub use sync::{has_room, sync_all, sync_data, sync_dir};
 pub use tree::Tree;
 
 use assay_evidence::plain::{LINK, refuse};

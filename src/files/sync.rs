@@ -5,6 +5,17 @@ use assay_evidence::plain::is_unsupported;
 use rustix::fs::{Mode, OFlags};
 use std::{fs::File, io, path::Path};
 
+/// Bytes that are free where something more can be written.
+const ROOM: u64 = 1 << 20;
+
+/// Whether the file system of a directory has room and can be written; one that does not say so is taken to.
+#[must_use]
+pub fn has_room(dir: &Path) -> bool {
+    let Ok(stat) = rustix::fs::statvfs(dir) else { return true };
+    let is_read_only = stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);
+    !is_read_only && (stat.f_blocks == 0 || stat.f_bavail.saturating_mul(stat.f_frsize) >= ROOM)
+}
+
 /// Syncs a file and what describes it. A file system that has no such thing is taken at its word.
 ///
 /// # Errors

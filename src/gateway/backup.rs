@@ -21,6 +21,8 @@ use std::{
 pub const BACKUPS: &str = "backups";
 /// Copies that are kept of those made daily.
 const KEPT: usize = 7;
+/// What stands in the names of the others.
+const BY_HAND: &str = "_by_hand";
 /// What SQLite keeps beside a database.
 const BESIDE: [&str; 3] = ["-journal", "-wal", "-shm"];
 /// Bytes of the largest copy that is put back.
@@ -40,7 +42,7 @@ pub fn backup(data: &Path, to: Option<&Path>) -> Result<PathBuf, Failure> {
     registry.check().map_err(|e| registry_failure(data, &e))?;
     let to = match to {
         Some(to) => std::path::absolute(to).map_err(io_failure(to))?,
-        None => place(data, WallTime::now()).map_err(io_failure(data))?,
+        None => place(data, &format!("registry_{}{BY_HAND}", WallTime::now().compact())).map_err(io_failure(data))?,
     };
     write(registry.copier(), &to)?;
     Ok(to)
@@ -58,11 +60,13 @@ fn exists(data: &Path) -> Result<(), Failure> {
         .hint("name its directory with --data"))
 }
 
-/// A new copy among the others.
-fn place(data: &Path, now: WallTime) -> io::Result<PathBuf> {
-    let dir = data.join(BACKUPS);
-    Tree::at(data).make_dir(&dir)?;
-    Ok(dir.join(format!("registry_{}.sqlite3", now.compact())))
+/// A new copy among the others, with a number behind its name if there is one of that name.
+fn place(data: &Path, name: &str) -> io::Result<PathBuf> {
+    let (tree, dir) = (Tree::at(data), data.join(BACKUPS));
+    tree.make_dir(&dir)?;
+    let numbered = |n: u32| if n == 1 { format!("{name}.sqlite3") } else { format!("{name}_{n}.sqlite3") };
+    let free = (1..1000).map(|n| dir.join(numbered(n))).find(|path| !tree.exists(path));
+    free.ok_or_else(|| io::ErrorKind::AlreadyExists.into())
 }
 
 /// Copies that are there, the newest last.
@@ -79,13 +83,27 @@ fn copies(data: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }
 
-/// Once a day: a copy, and the oldest beyond seven go.
+/// The copies that were made daily.
+fn made_daily(data: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut copies = copies(data).map_err(io_failure(data))?;
+    copies.retain(|copy| !copy.to_string_lossy().contains(BY_HAND));
+    Ok(copies)
+}
+
+/// A copy, if there is none of this day, and the oldest beyond seven go; those that somebody asked for stay.
 ///
 /// # Errors
 /// The copy cannot be made; none goes then.
-pub fn daily(data: &Path, copier: Copier) -> Result<(), Failure> {
-    write(copier, &place(data, WallTime::now()).map_err(io_failure(data))?)?;
-    let copies = copies(data).map_err(io_failure(data))?;
+pub fn daily(data: &Path, copier: Copier, now: WallTime) -> Result<(), Failure> {
+    let name = format!("registry_{}", now.compact());
+    let day = name.split('T').next().unwrap_or_default();
+    let is_of_day =
+        |copy: &PathBuf| copy.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(day));
+    if made_daily(data)?.iter().any(is_of_day) {
+        return Ok(());
+    }
+    write(copier, &place(data, &name).map_err(io_failure(data))?)?;
+    let copies = made_daily(data)?;
     for old in &copies[..copies.len().saturating_sub(KEPT)] {
         Tree::at(data).remove(old).map_err(io_failure(old))?;
     }
@@ -189,4 +207,30 @@ fn stage<T>(data: &Path, make: impl FnOnce(&Path) -> Result<T, Failure>) -> Resu
     });
     let _ = clear();
     put
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_has_one_copy_and_those_made_by_hand_stay() {
+        let tmp = tempfile::tempdir().unwrap();
+        let data = tmp.path();
+        let registry = SqliteRegistry::open(data).unwrap();
+        let day = |day: u64| WallTime::from_millis(day as i64 * 86_400_000 + 3_600_000);
+        let by_hand = [backup(data, None).unwrap(), backup(data, None).unwrap()];
+        assert_ne!(by_hand[0], by_hand[1]);
+        for now in [day(1), day(1), day(2), day(2)] {
+            daily(data, registry.copier(), now).unwrap();
+        }
+        assert_eq!(made_daily(data).unwrap().len(), 2);
+        for n in 3..=9 {
+            daily(data, registry.copier(), day(n)).unwrap();
+        }
+        let left = made_daily(data).unwrap();
+        assert_eq!(left.len(), KEPT);
+        assert!(left[0].ends_with("registry_19700104T010000Z.sqlite3"), "{left:?}");
+        assert!(by_hand.iter().all(|copy| copy.exists()));
+    }
 }

@@ -15,7 +15,7 @@ mod started;
 
 pub use started::{Started, Variable, duration};
 
-use super::credential::{Place as SecretPlace, Reference};
+use super::credential::{Place as SecretPlace, Reference, is_variable};
 use crate::{
     clients::command::is_of_connection,
     error::Failure,
@@ -213,7 +213,11 @@ impl Config {
         let config = Self::parse(&text, &path.to_string_lossy(), dir).map_err(Failure::bad_input)?;
         let policies = config.services.iter().filter_map(|s| Some((s.name.as_str(), s.policy.as_ref()?)));
         for (name, policy) in policies.chain(config.policies.iter().map(|(name, policy)| (name.as_str(), policy))) {
-            Policy::load_if_quiet(policy).map_err(|e| Failure::bad_input(format_args!("the policy of {name}: {e}")))?;
+            // It may be another file by mistake, one with a secret.
+            Policy::load_if_quiet(policy).map_err(|e| {
+                let e = Error { excerpt: None, ..e };
+                Failure::bad_input(format_args!("the policy of {name}: {e}"))
+            })?;
         }
         Ok(config)
     }
@@ -499,7 +503,13 @@ impl Reader<'_> {
         let (mut place, mut prefix) = (None, String::new());
         for (key, value) in source.mapping(node, key)? {
             let given = match key.text().unwrap_or_default() {
-                "env" => SecretPlace::Env(source.string(value, "env")?.to_owned()),
+                "env" => {
+                    let name = source.string(value, "env")?;
+                    if !is_variable(name) {
+                        return Err(source.error(value.place, "this is no name of an environment variable").hint(HINT));
+                    }
+                    SecretPlace::Env(name.to_owned())
+                }
                 "file" => SecretPlace::File(self.path(value, "file")?),
                 "prefix" if prefixed => {
                     source.string(value, "prefix")?.clone_into(&mut prefix);
@@ -707,6 +717,12 @@ mod tests {
                 "belongs to the",
             ),
             ("version: \"1\"\nservices:\n  a: { url: http://x/, headers: { X: {} } }\n", "3:38", "names no place"),
+            (
+                "version: \"1\"\nservices:\n  a: { url: http://x/, headers: { X: { env: \"Bearer c4n4ry\" } } }\n",
+                "3:45",
+                "no name of an environment variable",
+            ),
+            ("version: \"1\"\nservices:\n  a: { url: \"user:c4n4ry@h/mcp\" }\n", "3:13", "no http:// or https:// URL"),
             (
                 "version: \"1\"\nservices:\n  a: { url: http://x/, headers: { X: { env: A, file: B } } }\n",
                 "3:48",

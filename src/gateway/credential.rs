@@ -32,6 +32,13 @@ impl fmt::Display for Place {
     }
 }
 
+/// Whether a text can be the name of a variable. A secret that stands in its place by mistake must not be shown.
+#[must_use]
+pub fn is_variable(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    text.bytes().next().is_some_and(|b| !b.is_ascii_digit()) && text.bytes().all(plain)
+}
+
 /// A secret: where it is, and what stands in front of it in a header.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reference {

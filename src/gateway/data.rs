@@ -40,6 +40,24 @@ pub(super) fn tell(file: &mut File, url: &str) -> io::Result<()> {
     write!(file, "{}\n{url}\n", std::process::id())
 }
 
+/// Says that all was written when the gateway ended.
+const ENDED: &str = "gateway.ended";
+
+/// The gateway ends, and knows nothing that is not written down.
+pub(super) fn ends_well(data: &Path) -> io::Result<()> {
+    let mark = data.join(ENDED);
+    Tree::at(data).replace(&mark.with_extension("tmp"), &mark, b"", true)?;
+    files::sync_dir(data)
+}
+
+/// Whether the last gateway ended so. From now on that is not known of this one.
+pub(super) fn ended_well(data: &Path) -> Result<bool, Failure> {
+    let (tree, mark) = (Tree::at(data), data.join(ENDED));
+    let well = tree.exists(&mark);
+    let gone = tree.remove(&mark).and_then(|()| files::sync_dir(data));
+    gone.map(|()| well).map_err(|e| Failure::failed(format_args!("{}: {e}", mark.display())))
+}
+
 /// What to do about a registry that cannot be used.
 pub fn registry_failure(data: &Path, e: &DbError) -> Failure {
     let file = data.join(DATABASE);

@@ -8,7 +8,7 @@ use crate::{
         decide::{Refused, Wish, decide, draft},
         observed::Seen,
         request, standing,
-        store::StoreError,
+        store::{Contents, Draft, StoreError},
         summary::Summary,
     },
     model::surface::{Approval, Snapshot},
@@ -75,6 +75,21 @@ fn signer() -> Result<Signer, Undecided> {
 /// # Errors
 /// It cannot be decided; then nothing was written.
 pub fn take(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, wish: Wish) -> Result<Option<Approval>, Undecided> {
+    let Some((seen, chain, drafted, signer)) = prepare(dir, measure, snapshot, wish)? else { return Ok(None) };
+    Ok(Some(decide(dir, (&seen, &chain), drafted, &signer)?))
+}
+
+/// Whether a decision could be taken. Nothing is written.
+///
+/// # Errors
+/// It cannot be decided.
+pub fn may_take(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, wish: Wish) -> Result<(), Undecided> {
+    prepare(dir, measure, snapshot, wish).map(drop)
+}
+
+type Prepared = (Seen, Chain, (Draft, Contents), Signer);
+
+fn prepare(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, wish: Wish) -> Result<Option<Prepared>, Undecided> {
     let (summary, approved, chain) = read(dir, measure, snapshot)?;
     // It is in no file of the directory: the registry has it.
     let seen = Seen { path: PathBuf::new(), at: String::new(), snapshot: snapshot.clone() };
@@ -88,7 +103,7 @@ pub fn take(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, wish: Wish) 
     if opens && measure.counting().is_some_and(|keys| !keys.contains(&fingerprint)) {
         return Err(Undecided::NotAnApprover(fingerprint));
     }
-    Ok(Some(decide(dir, (&seen, &chain), drafted, &signer)?))
+    Ok(Some((seen, chain, drafted, signer)))
 }
 
 /// Takes up a decision that was signed elsewhere, if it is about this snapshot.
@@ -96,6 +111,15 @@ pub fn take(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, wish: Wish) 
 /// # Errors
 /// It is not, or it does not hold; then nothing was written.
 pub fn take_signed(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, line: &str) -> Result<Approval, Undecided> {
+    may_take_signed(measure, snapshot, line)?;
+    Ok(request::import(dir, line.as_bytes(), measure.counting())?)
+}
+
+/// Whether a decision that was signed elsewhere is about this snapshot, and by somebody who may take it. Nothing is written.
+///
+/// # Errors
+/// It is not, or it does not hold.
+pub fn may_take_signed(measure: &Measure, snapshot: &Snapshot, line: &str) -> Result<(), Undecided> {
     let read = approvals::read(line.trim_end().as_bytes()).map_err(|_| Undecided::Elsewhere("does not read"))?;
     if read.server_id != snapshot.identity.id || read.endpoint != snapshot.identity.endpoint {
         return Err(Undecided::Elsewhere("is about another service, or another place of it"));
@@ -103,7 +127,10 @@ pub fn take_signed(dir: &AuditDir, measure: &Measure, snapshot: &Snapshot, line:
     if read.root.is_some() && read.root != snapshot.root().ok().map(|root| root.to_string()) {
         return Err(Undecided::Elsewhere("is about another snapshot"));
     }
-    Ok(request::import(dir, line.as_bytes(), measure.counting())?)
+    if measure.counting().is_some_and(|keys| !keys.contains(&read.signer.fingerprint)) {
+        return Err(Undecided::Elsewhere("is signed by none of the approvers"));
+    }
+    Ok(())
 }
 
 /// Whether requests may pass after what is decided.

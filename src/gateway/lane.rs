@@ -197,7 +197,7 @@ impl Lane {
 
     /// Whether anything can be written to its audit directory.
     #[must_use]
-    pub const fn is_usable(&self) -> bool {
+    pub fn is_usable(&self) -> bool {
         self.recorded.is_usable()
     }
 

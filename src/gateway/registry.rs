@@ -311,6 +311,12 @@ pub trait Registry: Send {
     /// [`DbError`].
     fn due(&mut self, name: &str, next: Option<WallTime>) -> Result<(), DbError>;
 
+    /// Writes something that changes nothing: whether that can be done.
+    ///
+    /// # Errors
+    /// [`DbError`].
+    fn touch(&mut self) -> Result<(), DbError>;
+
     /// Copies all of it to a new file, while it is used.
     fn copier(&self) -> Copier;
 

@@ -11,6 +11,7 @@ use crate::{
     model::WallTime,
     relay::http::{
         access::Token,
+        browser,
         host::Host,
         review::OwnReply,
         route::{Found, Routes, Target},
@@ -271,6 +272,17 @@ impl Routes for Table {
         if !METHODS.contains(asked.method) {
             return not_allowed(id, ALLOWED);
         }
+        if browser::would_show(asked.headers) {
+            let detail = "a route is for MCP clients: a browser may not show or run what a server answers";
+            return problem(
+                id,
+                StatusCode::FORBIDDEN,
+                "not-for-browsers",
+                detail,
+                &json!({"service": name}),
+                Vec::new(),
+            );
+        }
         match (route.state, &route.target) {
             (State::Enabled, Some(target)) => Found::Upstream(target.clone()),
             (state, _) => {
@@ -390,6 +402,11 @@ mod tests {
             (&body["service"], &body["reason"], &body["since"]),
             (&json!("a"), &json!("2 changes"), &json!("then"))
         );
+        let shown = [(HeaderName::from_static("sec-fetch-dest"), HeaderValue::from_static("iframe"))];
+        let headers = shown.into_iter().collect();
+        let asked = Asked { method: &Method::GET, path: "/c/mcp", headers: &headers, id: "a1" };
+        let Found::Answer { reply, public: false, .. } = table.find(&asked) else { panic!() };
+        assert_eq!(reply.status, StatusCode::FORBIDDEN);
         table.remove("a");
         assert_eq!(ask(&table, &Method::POST, "/a/mcp").0, 404);
     }

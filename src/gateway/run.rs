@@ -13,7 +13,7 @@ use super::{
     backup,
     config::{Config, MAX_SERVICES, MetricsFor, Service},
     credential::Reference,
-    data::{hold, registry_failure, tell},
+    data::{ended_well, ends_well, hold, registry_failure, tell},
     lane::{GRACE, Lane},
     log::Log,
     look::Seen,
@@ -27,6 +27,7 @@ use super::{
 use crate::{
     db::DbError,
     error::{Exit, Failure},
+    files,
     model::WallTime,
     operate::{LOCK, SOCKET},
     paths::AuditDir,
@@ -127,6 +128,7 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
         daily: None,
         is_current: true,
         registry_works: true,
+        unwritable: false,
         rows: Vec::new(),
         unwritten: BTreeMap::new(),
         tried: None,
@@ -158,11 +160,17 @@ pub fn run(settings: &Settings) -> Result<Exit, Failure> {
         Ok(listener) => beside.push(listener),
         Err(e) => status.warn(&format!("{socket} cannot be used, so the API has no socket: {e}")),
     }
-    if let Err(e) = gateway.read_tokens(&config).and_then(|()| gateway.take(&config)) {
+    if let Err(e) = gateway.take_with_tokens(&config) {
         gateway.finish(None);
         return Err(e);
     }
-    gateway.resume(WallTime::now());
+    match ended_well(&settings.data) {
+        Ok(well) => gateway.resume(WallTime::now(), well),
+        Err(e) => {
+            gateway.finish(None);
+            return Err(e);
+        }
+    }
     let url = listener.url();
     tell(&mut held, &url).map_err(|e| Failure::failed(format_args!("{LOCK}: {e}")))?;
     if config.allow_remote && !listen.is_local() {
@@ -254,6 +262,8 @@ struct Gateway<'a> {
     /// The configuration that is in force is the one in the file.
     is_current: bool,
     registry_works: bool,
+    /// What was to be written to the registry last could not be.
+    unwritable: bool,
     /// The services as the registry had them when it worked last.
     rows: Vec<ServiceRow>,
     /// How routes stand that the registry does not know of yet.
@@ -388,9 +398,15 @@ impl Gateway<'_> {
         Ok(adopted)
     }
 
+    /// Whether something could be written to the registry. Until that is so again, it does not work: reading says nothing of it.
+    fn wrote<T>(&mut self, result: Result<T, DbError>) -> Option<T> {
+        self.unwritable = result.is_err();
+        self.worked(result)
+    }
+
     /// Whether a call of the registry worked. If not, routes stay as they are in memory.
     fn worked<T>(&mut self, result: Result<T, DbError>) -> Option<T> {
-        let works = result.is_ok();
+        let works = result.is_ok() && !self.unwritable;
         if let Err(e) = &result {
             self.table.metrics.registry_error();
             tracing::warn!("{e}");
@@ -399,10 +415,7 @@ impl Gateway<'_> {
                     .warn(&format!("{e}; routes stay as they are, and what is not approved is closed all the same"));
             }
         }
-        if works != self.registry_works {
-            self.registry_works = works;
-            self.told();
-        }
+        self.registry_works = works;
         result.ok()
     }
 
@@ -415,8 +428,7 @@ impl Gateway<'_> {
                     "the configuration has another listen, token, hosts or origins: they are in force after a restart",
                 );
             }
-            self.read_tokens(&config)?;
-            let adopted = self.take(&config)?;
+            let adopted = self.take_with_tokens(&config)?;
             self.reread();
             self.lanes.values_mut().for_each(|lane| lane.look_now = true);
             Ok(adopted)
@@ -462,7 +474,7 @@ impl Gateway<'_> {
         let (data, status, copier) = (self.settings.data.clone(), self.status, self.registry.copier());
         let run = move || {
             let _ = sys::process::nice_this_thread(15);
-            if let Err(e) = backup::daily(&data, copier) {
+            if let Err(e) = backup::daily(&data, copier, WallTime::now()) {
                 status.warn(&format!("no copy of the registry could be made: {e}"));
             }
             for prune in prunings {
@@ -476,8 +488,10 @@ impl Gateway<'_> {
 
     /// Says how ready it is.
     fn told(&self) {
-        let evidence = self.lanes.values().all(Lane::is_usable);
-        self.table.set_ready(Ready { registry: self.registry_works, evidence, config: self.is_current });
+        let has_room = files::has_room(&self.settings.data);
+        let (registry, evidence) =
+            (self.registry_works && has_room, self.lanes.values().all(Lane::is_usable) && has_room);
+        self.table.set_ready(Ready { registry, evidence, config: self.is_current });
     }
 
     /// Serves until a signal ends it, or a fault.
@@ -500,6 +514,7 @@ impl Gateway<'_> {
             self.manager.alive(Instant::now());
             if ended.is_none() {
                 self.write(Instant::now());
+                self.told();
                 self.decided();
                 self.look(WallTime::now());
                 self.daily(Instant::now());
@@ -547,11 +562,20 @@ impl Gateway<'_> {
     fn finish(&mut self, ended: Option<i32>) -> Exit {
         for name in std::mem::take(&mut self.looking).into_keys() {
             let dropped = self.registry.check_dropped(&name, WallTime::now());
-            self.worked(dropped);
+            self.wrote(dropped);
         }
         let exit = finish_all(std::mem::take(&mut self.lanes).into_values().collect(), ended);
         for one in self.closing.drain(..) {
             let _ = one.join();
+        }
+        self.tried = None;
+        self.write(Instant::now());
+        if ended.is_some()
+            && self.unwritten.is_empty()
+            && self.registry_works
+            && let Err(e) = ends_well(&self.settings.data)
+        {
+            tracing::warn!(error = %e, "the next gateway looks at every service before its route opens");
         }
         exit
     }

@@ -2,7 +2,7 @@
 
 use super::{
     config::{Config, Service, USUAL_FREQUENCY, is_frequency},
-    credential::{Place, Reference},
+    credential::{Place, Reference, is_variable},
 };
 use crate::{
     clients::command::is_of_connection,
@@ -105,7 +105,7 @@ impl Wrong {
 impl Credential {
     fn reference(&self, config: &Config) -> Result<Reference, &'static str> {
         let place = match (&self.env, &self.file) {
-            (Some(name), None) if !name.is_empty() && !name.contains(['=', '\0']) => Place::Env(name.clone()),
+            (Some(name), None) if is_variable(name) => Place::Env(name.clone()),
             (None, Some(path)) if !path.is_empty() && !path.contains('\0') => Place::File(config.dir.join(path)),
             _ => return Err("say where the credential is: either env or file, not empty"),
         };

@@ -122,6 +122,7 @@ pub struct Recorded {
     parts: Parts,
     target: TargetConfig,
     usable: bool,
+    health: Arc<Health>,
 }
 
 impl Ready {
@@ -192,11 +193,11 @@ impl Ready {
         let failed = |why: String| Failure::failed(why);
         let usable = keeping.usable;
         let mut process = Process::start(keeping, events).map_err(failed)?;
-        process.tells(health);
+        process.tells(health.clone());
         // All clients wait for it when the log is full: other work on this machine must not make that longer.
         let recording = process.record(Box::new(source), waker, 0).map_err(failed)?;
         recording.recover_others();
-        Ok(Recorded { recording, parts, target, usable })
+        Ok(Recorded { recording, parts, target, usable, health })
     }
 }
 
@@ -219,8 +220,8 @@ impl Recorded {
 
     /// Whether anything can be written to its audit directory.
     #[must_use]
-    pub const fn is_usable(&self) -> bool {
-        self.usable
+    pub fn is_usable(&self) -> bool {
+        self.usable && !self.health.is_failing()
     }
 
     /// How often something crossed that is a reason to ask the server what it offers.

@@ -305,9 +305,17 @@ fn services_are_made_changed_and_removed_and_come_back_after_a_restart() {
         ("DELETE /api/admin/services/made", at(version), Value::Null, 412, "changed"),
         ("POST /api/admin/services/off/check", String::new(), Value::Null, 409, "disabled"),
         ("POST /api/admin/services/waits/approve", "If-Match: *\r\n".to_owned(), Value::Null, 409, "incomplete"),
+        (
+            "POST /api/admin/services/made/approve",
+            "If-Match: *\r\n".to_owned(),
+            json!({"items": ["tools/none"], "enable": false}),
+            422,
+            "invalid",
+        ),
     ] {
         assert_eq!(api.refused(line, &more, &body), (status, word.into()), "{line} {body}");
     }
+    assert_eq!(api.get("/services/made")["state"], "enabled", "what is refused changes nothing");
 
     // Not wanted and wanted again: it is looked at before requests pass.
     assert_eq!(api.ask(CHANGE, "", &json!({"enabled": false})).1["state"], "disabled_admin");
@@ -637,6 +645,31 @@ fn where_certain_keys_approve_a_decision_is_signed_elsewhere_and_brought_in() {
     assert_eq!((status, &done["service"]["state"]), (200, &json!("enabled")), "{done}");
     gateway.opens("one");
     assert_eq!(api.refused(APPROVE, "If-Match: *\r\n", &json!({"approval": signed})), (412, "changed".into()), "once");
+    assert_eq!(gateway.end(), Some(0), "{}", gateway.said());
+}
+
+#[test]
+fn a_configuration_that_is_refused_changes_no_token() {
+    let one = Upstream::start();
+    let admin = "admin: { token: { file: secret } }\n";
+    let mut gateway = Gateway::start(&service("one", &one, ""));
+    let status = |gateway: &Gateway, token: &str| {
+        let bearer = format!("Authorization: Bearer {token}\r\nConnection: close\r\n");
+        gateway.ask(&mut End::connect(gateway.at), "GET /api/admin/services", &bearer, "").status()
+    };
+    let (old, new) = ("o".repeat(40), "n".repeat(40));
+    let write = |gateway: &Gateway, token: &str| fs::write(gateway.home.path().join("secret"), token).unwrap();
+    write(&gateway, &old);
+    gateway.reload(&format!("{}{admin}", service("one", &one, "")));
+    assert_eq!((status(&gateway, &old), status(&gateway, &new)), (200, 401));
+    write(&gateway, &new);
+    let bad = service("one", &one, ", headers: { X: { env: ASSAY_NO_SUCH_VARIABLE } }, inject: true");
+    gateway.reload(&format!("{bad}{admin}"));
+    assert_eq!((status(&gateway, &old), status(&gateway, &new)), (200, 401), "{}", gateway.said());
+    gateway.reload(&bad);
+    assert_eq!(status(&gateway, &old), 200);
+    gateway.reload(&format!("{}{admin}", service("one", &one, "")));
+    assert_eq!((status(&gateway, &old), status(&gateway, &new)), (401, 200));
     assert_eq!(gateway.end(), Some(0), "{}", gateway.said());
 }
 

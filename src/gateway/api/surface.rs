@@ -83,6 +83,16 @@ impl Judged {
     pub fn snapshot(&self) -> Result<Snapshot, Problem> {
         Snapshot::read(self.document.as_bytes()).map_err(|e| Problem::failed(format!("snapshot {}: {e}", self.of.id)))
     }
+
+    /// The same, if it was seen where the service is.
+    fn snapshot_in_place(&self) -> Result<Snapshot, Problem> {
+        let snapshot = self.snapshot()?;
+        if snapshot.identity.endpoint != self.row.endpoint {
+            let detail = "it has another URL since, and was not seen whole there";
+            return Err(Problem::conflict("incomplete", detail));
+        }
+        Ok(snapshot)
+    }
 }
 
 /// One of the snapshots of a service.
@@ -342,32 +352,43 @@ pub async fn decide(
         {
             return Err(Problem::changed(format!("what it offers changed: it is {} now", judged.of.hash)));
         }
-        if !enable {
-            stay_closed(office, &judged.row, &actor)?;
+        if !enable && judged.row.managed_by == ManagedBy::File {
+            let detail = "the configuration says whether this service is wanted";
+            return Err(Problem::conflict("managed-by-file", detail));
         }
         Ok(judged)
     });
-    let judged = judged.await??;
+    let mut judged = judged.await??;
     let is_whole = items.is_empty() && wanted.decision == Decision::Approve;
     let approver = Approver { auth: who.auth.to_owned(), name: who.name.clone(), via: who.via.to_owned() };
+    let wish = Wish { decision: wanted.decision, items, expect: None, reason: wanted.reason, approver };
+    let signed = wanted.approval;
+    if !enable {
+        // What is refused changes nothing, and what is approved must not open the route before it is closed for good.
+        let (wish, signed) = (wish.clone(), signed.clone());
+        let tried = beside(move || -> Result<Judged, Problem> {
+            let (snapshot, dir, measure) = (judged.snapshot_in_place()?, &judged.dir, &judged.measure);
+            match &signed {
+                Some(line) => decisions::may_take_signed(measure, &snapshot, line)?,
+                None => decisions::may_take(dir, measure, &snapshot, wish)?,
+            }
+            Ok(judged)
+        });
+        let (tried, by) = (tried.await??, actor.clone());
+        let closed = api.desk.ask(move |office| stay_closed(office, &tried.row, &by).map(|()| tried));
+        judged = closed.await??;
+    }
     let decided = beside(move || -> Result<(Option<Approval>, Judged, bool), Problem> {
-        let snapshot = judged.snapshot()?;
-        if snapshot.identity.endpoint != judged.row.endpoint {
-            let detail = "it has another URL since, and was not seen whole there";
-            return Err(Problem::conflict("incomplete", detail));
-        }
+        let snapshot = judged.snapshot_in_place()?;
         let (dir, measure) = (&judged.dir, &judged.measure);
-        let approval = if let Some(line) = &wanted.approval {
-            Some(decisions::take_signed(dir, measure, &snapshot, line)?)
-        } else {
-            let Wanted { decision, reason, .. } = wanted;
-            decisions::take(dir, measure, &snapshot, Wish { decision, items, expect: None, reason, approver })?
+        let approval = match &signed {
+            Some(line) => Some(decisions::take_signed(dir, measure, &snapshot, line)?),
+            None => decisions::take(dir, measure, &snapshot, wish)?,
         };
         let clean = decisions::is_clean(dir, measure, &snapshot);
         Ok((approval, judged, clean))
     });
     let (approval, judged, clean) = decided.await??;
-    let actor = who.actor();
     let done = api.desk.ask(move |office| -> Result<DecisionView, Problem> {
         let now = WallTime::now();
         if let Some(a) = &approval {
@@ -394,10 +415,6 @@ pub async fn decide(
 
 /// A route that is not to be opened by what is approved.
 fn stay_closed(office: &mut dyn Office, row: &ServiceRow, actor: &str) -> Result<(), Problem> {
-    if row.managed_by == ManagedBy::File {
-        let detail = "the configuration says whether this service is wanted";
-        return Err(Problem::conflict("managed-by-file", detail));
-    }
     if row.state == RouteState::DisabledAdmin {
         return Ok(());
     }

@@ -4,7 +4,11 @@
 
 use crate::{
     gateway::api::{auth::digest, problem::Problem},
-    relay::http::{access, connect::is_loopback},
+    relay::http::{
+        access,
+        browser::{LOGIN, LOGIN_HERE},
+        connect::is_loopback,
+    },
 };
 use base64::Engine as _;
 use http::{HeaderMap, StatusCode, header, uri::Authority};
@@ -112,11 +116,7 @@ impl Site {
     /// The name of the cookie. A machine has cookies for all its ports together, so that of a port has it in its name; and
     /// it has no `__Host-`, for which browsers want TLS.
     fn cookie_name(&self) -> String {
-        if self.is_here {
-            format!("assay-login-{}", self.authority.port_u16().unwrap_or(80))
-        } else {
-            "__Host-assay-login".to_owned()
-        }
+        if self.is_here { format!("{LOGIN_HERE}{}", self.authority.port_u16().unwrap_or(80)) } else { LOGIN.to_owned() }
     }
 
     /// The cookie that says this; without anything to say, the one that takes it away.

@@ -12,6 +12,7 @@ use crate::{
 use http::{HeaderValue, Response, StatusCode, Uri, header};
 use maud::{DOCTYPE, Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use url::Url;
 
 /// A part of a path or of a query.
 #[must_use]
@@ -29,7 +30,10 @@ pub fn of_service(name: &str, below: &str) -> String {
 #[must_use]
 pub fn own_path(path: &str) -> Option<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | '%');
-    (path.starts_with('/') && !path.starts_with("//") && path.chars().all(plain)).then_some(path)
+    let is_path = path.starts_with('/') && !path.starts_with("//") && path.chars().all(plain);
+    // Browsers resolve `..` and `%2e%2e`.
+    let resolved = Url::parse(&format!("http://host/ADMIN{path}")).ok().filter(|_| is_path)?;
+    (resolved.path().starts_with("/ADMIN/") && !path.contains("//")).then_some(path)
 }
 
 /// An answer that is a page.
@@ -265,7 +269,20 @@ mod tests {
 
     #[test]
     fn nobody_is_sent_elsewhere() {
-        for bad in ["", "//evil.example", "https://evil.example", "/a?b", "/\\evil.example", "/a\n", "x"] {
+        for bad in [
+            "",
+            "//evil.example",
+            "https://evil.example",
+            "/a?b",
+            "/\\evil.example",
+            "/a\n",
+            "x",
+            "/../x",
+            "/a/../../x",
+            "/%2e%2E/x",
+            "/.%2e",
+            "/..",
+        ] {
             assert_eq!(own_path(bad), None, "{bad:?}");
         }
         assert_eq!(own_path("/services/a%20b"), Some("/services/a%20b"));

@@ -246,6 +246,14 @@ impl Registry for SqliteRegistry {
         })
     }
 
+    fn touch(&mut self) -> Result<(), DbError> {
+        self.whole(|t| {
+            let version: i64 = t.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+            t.pragma_update(None, "user_version", version)?;
+            Ok(())
+        })
+    }
+
     fn turn(
         &mut self,
         name: &str,

@@ -42,9 +42,9 @@ fn given_up(looking: &BTreeMap<String, Looking>, now: Instant) -> Vec<String> {
 }
 
 impl Gateway<'_> {
-    /// Goes on where the last gateway ended. What its last check saw is not known if it was killed meanwhile, so such a route
-    /// waits for another one; checks that were due while nobody was there are spread over a minute.
-    pub(super) fn resume(&mut self, now: WallTime) {
+    /// Goes on where the last gateway ended. What it knew may not be written down if it did not end `well`, so every route waits
+    /// for a check then; checks that were due while nobody was there are spread over a minute.
+    pub(super) fn resume(&mut self, now: WallTime, well: bool) {
         let rows = self.registry.services();
         let rows = self.worked(rows).unwrap_or_default();
         for row in &rows {
@@ -54,6 +54,9 @@ impl Gateway<'_> {
                 self.catch_up(row);
             }
         }
+        if !well {
+            self.doubt_all();
+        }
         let is_overdue = |row: &&ServiceRow| {
             let timing = Timing::of(row);
             self.lanes.contains_key(&row.name) && timing.seen && !timing.interrupted && timing.is_due(now)
@@ -61,7 +64,23 @@ impl Gateway<'_> {
         let overdue: Vec<String> = rows.iter().filter(is_overdue).map(|row| row.name.clone()).collect();
         for (n, name) in overdue.iter().enumerate() {
             let due = self.registry.due(name, Some(spread(now, n, overdue.len())));
-            self.worked(due);
+            self.wrote(due);
+        }
+    }
+
+    /// Has every open route wait for a check. A server that cannot be asked serves nobody: its route waits until it can be.
+    fn doubt_all(&mut self) {
+        let rows = self.registry.services();
+        for row in self.worked(rows).unwrap_or_default() {
+            let row = self.as_it_stands(row);
+            if row.state != State::Enabled {
+                continue;
+            }
+            if let Some(lane) = self.lanes.get_mut(&row.name) {
+                (lane.seen, lane.look_now, lane.confirming) = (None, true, false);
+            }
+            let why = "the gateway did not end in order: it is looked at again";
+            self.turn(&row, State::Pending, Some(why.to_owned()), "system");
         }
     }
 
@@ -123,7 +142,7 @@ impl Gateway<'_> {
             lane.look_now = false;
             let (service, served) = (lane.service.clone(), lane.served().map(Path::to_owned));
             let begins = self.registry.check_begins(&row.name, now);
-            if self.worked(begins).is_none() {
+            if self.wrote(begins).is_none() {
                 self.rest(&row.name);
             }
             let approvers = &self.config.admin.approvers;
@@ -209,7 +228,7 @@ impl Gateway<'_> {
             self.close_in_memory(&seen.name, reason.clone());
         }
         let ends = self.registry.check_ends(&seen.name, &seen.checked(&row, next), now);
-        if self.worked(ends).is_none() {
+        if self.wrote(ends).is_none() {
             self.rest(&seen.name);
         }
         self.turn(&row, state, reason, "system");

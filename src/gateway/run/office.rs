@@ -11,25 +11,28 @@ use crate::{
         },
         config::{Config, Service},
         look::Seen,
-        registry::Registry,
+        registry::{Adopted, Registry},
         spec::Spec,
     },
 };
 use std::path::Path;
 use tokio::sync::oneshot;
+use zeroize::Zeroizing;
 
 impl Gateway<'_> {
-    /// Reads the tokens for the API.
-    pub(super) fn read_tokens(&mut self, config: &Config) -> Result<(), Failure> {
-        self.token =
+    /// Puts a configuration into force, and its tokens for the API: all of it or nothing.
+    pub(super) fn take_with_tokens(&mut self, config: &Config) -> Result<Adopted, Failure> {
+        let admin =
             config.admin.token.as_ref().map(|reference| token(reference, "the token of the API")).transpose()?;
-        self.known_tokens().map_err(|e| super::registry_failure(&self.settings.data, &e))
+        let keys = self.keys_with(admin.as_ref()).map_err(|e| super::registry_failure(&self.settings.data, &e))?;
+        let adopted = self.take(config)?;
+        self.token = admin;
+        self.keys.store(keys.into());
+        Ok(adopted)
     }
 
-    fn known_tokens(&self) -> Result<(), DbError> {
-        let rows = self.registry.tokens()?;
-        self.keys.store(Keys::of(&rows, self.token.as_ref().map(|text| text.as_str())).into());
-        Ok(())
+    fn keys_with(&self, admin: Option<&Zeroizing<String>>) -> Result<Keys, DbError> {
+        Ok(Keys::of(&self.registry.tokens()?, admin.map(|text| text.as_str())))
     }
 }
 
@@ -83,7 +86,9 @@ impl Office for Gateway<'_> {
     }
 
     fn tokens_changed(&mut self) {
-        let known = self.known_tokens();
-        self.worked(known);
+        let keys = self.keys_with(self.token.as_ref());
+        if let Some(keys) = self.worked(keys) {
+            self.keys.store(keys.into());
+        }
     }
 }

@@ -43,10 +43,15 @@ impl Gateway<'_> {
 
     /// Writes down how routes stand, once that can be done again.
     pub(super) fn write(&mut self, now: Instant) {
-        if self.unwritten.is_empty() || self.tried.is_some_and(|tried| now.duration_since(tried) < AGAIN) {
+        let is_all = self.unwritten.is_empty() && !self.unwritable;
+        if is_all || self.tried.is_some_and(|tried| now.duration_since(tried) < AGAIN) {
             return;
         }
         self.tried = Some(now);
+        let touched = self.registry.touch();
+        if self.wrote(touched).is_none() {
+            return;
+        }
         for (name, Turn { state, reason, actor, .. }) in self.unwritten.clone() {
             let row = self.registry.service(&name);
             let Some(row) = self.worked(row) else { return };
@@ -91,7 +96,7 @@ impl Gateway<'_> {
         let seen = self.lanes.get(name).and_then(|lane| hash(lane.seen.as_ref()?));
         if let Some(seen) = seen {
             let approved = self.registry.approve(name, &seen, &actor, WallTime::now());
-            self.worked(approved);
+            self.wrote(approved);
         }
         self.turn(&row, state, reason, &actor);
     }
@@ -102,7 +107,7 @@ impl Gateway<'_> {
             self.close_in_memory(&row.name, reason.clone());
         }
         let turned = self.registry.turn(&row.name, state, reason.as_deref(), actor, WallTime::now());
-        match self.worked(turned) {
+        match self.wrote(turned) {
             // It stands so already, and may not in memory.
             Some(false) if self.unwritten.remove(&row.name).is_none() => return,
             Some(_) => {}

@@ -316,7 +316,8 @@ pub fn is_loopback(host: &str) -> bool {
 pub fn endpoint(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|e| format!("is no URL: {e}"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
-        return Err(format!("{} is no http:// or https:// URL", without_secrets(&url)));
+        // `user:password@host` is a URL, of the scheme `user`.
+        return Err("is no http:// or https:// URL".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("has a user name or a password".to_owned());

@@ -5,6 +5,7 @@
 
 pub mod access;
 mod answer;
+pub mod browser;
 pub mod connect;
 mod endpoint;
 mod forward;

@@ -3,6 +3,7 @@
 use super::{
     access::{self, Access},
     answer::{Answer, drain_unrecorded},
+    browser,
     connect::{Connector, UpstreamHttp},
     forward::{Client, HangUp, Shared, Wire},
     host::{Host, Peer},
@@ -198,7 +199,10 @@ impl Desk {
             Found::Upstream(target) => {
                 let Ok(uri) = target.at_endpoint(request.uri()) else { return Err(HangUp) };
                 *request.uri_mut() = uri;
-                self.client(&target.shared).serve(request).await?
+                browser::without_logins(request.headers_mut());
+                let mut response = self.client(&target.shared).serve(request).await?;
+                browser::tame(response.headers_mut());
+                response
             }
             Found::Host(host) => self.hosted(request, &*host, &id).await,
             Found::Answer { reply, headers, public } => self.answer(request, reply, headers, public),
