@@ -73,8 +73,8 @@ enum What {
     Tool(Pattern),
     Server(Pattern),
     Client(Pattern),
-    /// The beginning of a word.
-    State(String),
+    /// Those of [`STATES`].
+    State(Vec<&'static str>),
     Id(Pattern),
     Any(Pattern),
     Verdict(Vec<PolicyVerdict>),
@@ -126,6 +126,10 @@ const OUTCOMES: [(&str, Option<Outcome>); 5] = [
     ("error", Some(Outcome::Error)),
     ("timeout", Some(Outcome::Timeout)),
 ];
+
+/// The states of sessions.
+pub const STATES: [&str; 10] =
+    ["complete", "incomplete", "live", "sealing", "ended", "died", "failed", "half-written", "newer", "not yours"];
 
 /// What is filtered.
 #[derive(Debug, Clone, Copy)]
@@ -200,7 +204,7 @@ impl What {
             Self::Server(p) => p.matches(facts.server),
             Self::Id(p) => id(p),
             Self::Client(p) => p.matches(facts.client),
-            Self::State(beginning) => facts.state.starts_with(beginning),
+            Self::State(wanted) => wanted.contains(&facts.state),
             Self::Any(p) => [facts.tool, facts.server, facts.client].iter().any(|name| p.matches(name)) || id(p),
             Self::Verdict(wanted) => facts.verdict.is_some_and(|v| wanted.contains(&v)),
             Self::Outcome(wanted) => wanted.contains(&facts.outcome),
@@ -278,7 +282,7 @@ fn of_field(subject: Subject, field: &str, value: &str, at: usize) -> Result<Wha
         "tool" => What::Tool(pattern(value, value_at)?),
         "server" => What::Server(pattern(value, value_at)?),
         "client" => What::Client(pattern(value, value_at)?),
-        "state" => What::State(pattern(value, value_at)?.0),
+        "state" => What::State(states(&pattern(value, value_at)?, value_at)?),
         "id" => What::Id(pattern(value, value_at)?),
         "verdict" => What::Verdict(words(&VERDICTS, value, value_at)?),
         _ => What::Outcome(words(&OUTCOMES, value, value_at)?),
@@ -288,6 +292,13 @@ fn of_field(subject: Subject, field: &str, value: &str, at: usize) -> Result<Wha
 fn pattern(value: &str, at: usize) -> Result<Pattern, FilterError> {
     let text: String = value.chars().filter(|c| *c != '"').collect();
     if text.is_empty() { Err(error(at, "empty text")) } else { Ok(Pattern(text.to_lowercase())) }
+}
+
+fn states(wanted: &Pattern, at: usize) -> Result<Vec<&'static str>, FilterError> {
+    let is_wanted =
+        |word: &str| if wanted.0.contains('*') { wanted.matches(word) } else { word.starts_with(&wanted.0) };
+    let found: Vec<&str> = STATES.into_iter().filter(|word| is_wanted(word)).collect();
+    if found.is_empty() { Err(error(at, format!("expected one of {}", STATES.join(", ")))) } else { Ok(found) }
 }
 
 fn words<T: Copy>(known: &[(&str, T)], value: &str, at: usize) -> Result<Vec<T>, FilterError> {
@@ -370,13 +381,16 @@ mod tests {
         for (text, passes) in [
             ("server:git state:inc", true),
             ("state:complete", false),
+            ("state:in*", true),
+            ("state:*complete", true),
+            ("!state:c*", true),
             ("client:claude", true),
             ("claude !state:live", true),
             ("client:codex", false),
         ] {
             assert_eq!(Filter::sessions(text).unwrap().passes(&one), passes, "{text:?}");
         }
-        for (text, at) in [("server:a tool:b", 9), ("!verdict:allowed", 1), ("state:", 6)] {
+        for (text, at) in [("server:a tool:b", 9), ("!verdict:allowed", 1), ("state:", 6), ("!state:complte", 7)] {
             assert_eq!(Filter::sessions(text).unwrap_err().at, at, "{text:?}");
         }
         assert!(Filter::parse("state:live").unwrap_err().to_string().contains("calls have tool:"));

@@ -239,8 +239,7 @@ fn of_history(args: &AnalyzeArgs, names: &mut BTreeMap<String, String>) -> Resul
     let home = assay_home()?;
     for dir in &args.audit_dir {
         if !dir.join("receipts").is_dir() {
-            return Err(Failure::bad_input(format_args!("{} is not an audit directory", dir.display()))
-                .hint("name the directory that was given to mcp-proxy with --audit-dir"));
+            return Err(named::not_here(format_args!("{} is not an audit directory", dir.display())));
         }
         history::register(&home, dir)?;
     }

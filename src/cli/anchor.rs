@@ -1,6 +1,9 @@
 //! `assay anchor`: has witnesses sign the ledger of an audit directory.
 
-use super::out::{self, Style, Tone, short};
+use super::{
+    named::not_here,
+    out::{self, Style, Tone, short},
+};
 use crate::{
     error::{Exit, Failure},
     files,
@@ -77,8 +80,7 @@ pub fn run(args: &AnchorArgs) -> Result<Exit, Failure> {
         let policy = policy(&args.policy)?;
         let dir = AuditDir::reach(&args.dir)?.of_user();
         if !dir.ledger().is_file() {
-            return Err(Failure::bad_input(format_args!("{} has no ledger", args.dir.display()))
-                .hint("name the directory that was given to mcp-proxy with --audit-dir"));
+            return Err(not_here(format_args!("{} has no ledger", args.dir.display())));
         }
         let keys = KeyStore::of_user()?;
         let signer = keys.load(&keys.active()?)?.patiently();

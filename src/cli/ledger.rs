@@ -1,6 +1,6 @@
 //! `assay ledger`: the ledger of an audit directory as a log.
 
-use super::out;
+use super::{named::not_here, out};
 use crate::{
     error::{Exit, Failure},
     files,
@@ -89,8 +89,7 @@ fn directory(named: &Path) -> Result<AuditDir, Failure> {
     if dir.ledger().is_file() {
         return Ok(dir);
     }
-    Err(Failure::bad_input(format_args!("{} has no ledger", named.display()))
-        .hint("name the directory that was given to mcp-proxy with --audit-dir"))
+    Err(not_here(format_args!("{} has no ledger", named.display())))
 }
 
 fn failed(e: &LogError) -> Failure {

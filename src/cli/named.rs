@@ -50,6 +50,21 @@ impl From<NameError> for Failure {
     }
 }
 
+/// What is wrong with an audit directory, and where this user has others.
+pub fn not_here(wrong: std::fmt::Arguments<'_>) -> Failure {
+    const MOST: usize = 4;
+    let known = Places::of_command(None).roots().into_iter().filter(|root| root.join("audit").is_dir());
+    let known: Vec<String> = known.take(MOST + 1).map(|root| short(&root.display().to_string())).collect();
+    let hint = match known.len() {
+        0 => "name the directory that was given to mcp-proxy with --audit-dir".to_owned(),
+        n => {
+            let more = if n > MOST { " and more" } else { "" };
+            format!("name one with --audit-dir: you recorded in {}{more}", known[..n.min(MOST)].join(", "))
+        }
+    };
+    Failure::bad_input(wrong).hint(hint)
+}
+
 /// What an argument leads to. Where that was looked up, it is said on stderr.
 ///
 /// # Errors

@@ -1,6 +1,9 @@
 //! `assay packs`.
 
-use super::out::{self, Style, Tone, short};
+use super::{
+    named::not_here,
+    out::{self, Style, Tone, short},
+};
 use crate::{
     error::{Exit, Failure},
     filter::Filter,
@@ -38,8 +41,8 @@ const DIGITS: usize = 8;
                   takes a pack takes it, as in assay open 41e1a2b3; last and last~1 name the newest packs.\n\
                   Nothing is verified here. The verdict is that of the last verification of the same files.\n\n\
                   Filter: terms that must all match. server:NAME client:NAME id:ID state:complete|incomplete|live|\n\
-                  sealing|ended|died|failed|half-written; ! before a term negates it, * stands for anything, plain\n\
-                  text matches names and ids.\n\n\
+                  sealing|ended|died|failed|half-written|newer|\"not yours\"; ! before a term negates it, * stands\n\
+                  for anything, plain text matches names and ids.\n\n\
                   Exit codes: 0 listed, also if there is nothing; 3 bad input")]
 pub struct PacksArgs {
     /// Only sessions that match
@@ -102,8 +105,7 @@ pub fn run(args: &PacksArgs) -> Result<Exit, Failure> {
             Failure::bad_input(format_args!("{e}, at byte {}", e.at)).hint("assay packs --help explains filters")
         })?;
         if let Some(dir) = args.audit_dir.as_deref().filter(|dir| !dir.is_dir()) {
-            return Err(Failure::bad_input(format_args!("{} is not a directory", dir.display()))
-                .hint("name the directory that was given to mcp-proxy with --audit-dir"));
+            return Err(not_here(format_args!("{} is not a directory", dir.display())));
         }
         let places = Places::of_command(args.audit_dir.as_deref());
         let (mut entries, problems) = found(&places);
@@ -127,7 +129,8 @@ pub fn run(args: &PacksArgs) -> Result<Exit, Failure> {
         for problem in &problems {
             out::stderr(&format!("assay: warning: {}", short(problem)));
         }
-        let text = if rows.is_empty() { nothing(&filter, &roots) } else { table(&rows, omitted, Style::of_stdout()) };
+        let text =
+            if entries.is_empty() { nothing(&filter, &roots) } else { table(&rows, omitted, Style::of_stdout()) };
         out::stdout(text.as_bytes())?;
         Ok(Exit::Ok)
     })

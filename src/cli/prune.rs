@@ -1,6 +1,9 @@
 //! `assay prune`.
 
-use super::out::{self, short};
+use super::{
+    named::not_here,
+    out::{self, short},
+};
 use crate::{
     error::{Exit, Failure},
     files,
@@ -135,8 +138,7 @@ fn answer(args: &PruneArgs) -> Result<Exit, Failure> {
     }
     let dir = AuditDir::reach(&args.audit_dir)?.of_user();
     if !dir.audit().is_dir() {
-        return Err(Failure::bad_input(format_args!("{} is not an audit directory", args.audit_dir.display()))
-            .hint("name the directory that was given to mcp-proxy with --audit-dir"));
+        return Err(not_here(format_args!("{} is not an audit directory", args.audit_dir.display())));
     }
     let what = match args.what {
         WhatArg::Packs => What::Packs,

@@ -1,6 +1,6 @@
 //! `assay recover`: finishes what proxies that died left behind.
 
-use super::out;
+use super::{named::not_here, out};
 use crate::{
     error::{Exit, Failure},
     files,
@@ -41,8 +41,7 @@ pub fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
     crate::sys::process::keep_memory_private();
     let dir = AuditDir::reach(&args.audit_dir)?.of_user();
     if !dir.audit().is_dir() {
-        return Err(Failure::bad_input(format_args!("{} is not an audit directory", args.audit_dir.display()))
-            .hint("name the directory that was given to mcp-proxy with --audit-dir"));
+        return Err(not_here(format_args!("{} is not an audit directory", args.audit_dir.display())));
     }
     let Finished { sessions: all, rolled_back, key } = finish(&dir)?;
     if args.json {

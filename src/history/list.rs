@@ -3,7 +3,7 @@
 use super::{CallCounts, History};
 use crate::{
     files,
-    filter::{Facts, Filter},
+    filter::{Facts, Filter, STATES},
     live::{discovery, protocol::RunCard},
     model::{
         self, AuditEvent, WallTime,
@@ -130,6 +130,7 @@ impl Entry {
         filter.is_empty() || {
             let ids = vec![self.session.clone(), self.name(), self.pack.to_string_lossy().into_owned()];
             let (server, client, state) = (&*self.server, &*self.client, self.state());
+            debug_assert!(STATES.contains(&state), "{state}");
             filter.passes(&Facts { server, client, state, ids, ..Facts::default() })
         }
     }
