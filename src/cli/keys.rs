@@ -238,8 +238,10 @@ fn delete(store: &KeyStore, signer: &SignerId, yes: bool) -> Result<Exit, Failur
             return Ok(Exit::Ok);
         }
     }
+    let signs = store.active().is_ok_and(|active| active == *signer);
     store.delete(signer)?;
     let next = match store.active() {
+        Ok(active) if !signs && store.has(&active) => format!("sessions are signed by {active}, as before"),
         Ok(active) if store.has(&active) => format!("sessions are signed by {active} now"),
         _ => "the next session makes a new key".to_owned(),
     };

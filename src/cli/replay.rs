@@ -202,8 +202,13 @@ fn against(args: &ReplayArgs) -> Result<Exit, Failure> {
     let style = Style::of_stdout();
     let not_sent = not_sent(&plan, style);
     if plan.sent.is_empty() {
-        return Err(Failure::bad_input(format_args!("there is nothing to send\n{}", not_sent.trim_end()))
-            .hint("record with mcp-proxy --store-args --store-results"));
+        return Err(Failure::bad_input(format_args!("there is nothing to send\n{}", not_sent.trim_end())).hint(
+            if args.only.is_empty() && args.skip.is_empty() {
+                "record with mcp-proxy --store-args --store-results"
+            } else {
+                "--only and --skip take names of tools, * for anything; assay explain names those that were called"
+            },
+        ));
     }
     if !args.json {
         out::stdout(not_sent.as_bytes())?;

@@ -296,8 +296,13 @@ fn line(shown: &Path, report: Option<&VerifyReport>, error: Option<&str>, style:
     let errors = r.errors.iter().map(|e| format!("{}: {}", e.code, e.message));
     let claims = r.claim_results.iter().flat_map(|all| &all.results).filter(|claim| !claim.passed);
     let claims = claims.map(|c| format!("{}, {}: expected {}, found {}", c.card_id, c.claim_id, c.expected, c.actual));
-    for why in errors.chain(claims).chain(r.unmet.iter().cloned()).take(WHY) {
+    let mut all = errors.chain(claims).chain(r.unmet.iter().cloned());
+    for why in all.by_ref().take(WHY) {
         let _ = writeln!(out, "  {}", short(&why));
+    }
+    let more = all.count();
+    if more > 0 {
+        let _ = writeln!(out, "  and {more} more: verify it alone to see them");
     }
     out
 }

@@ -240,14 +240,14 @@ fn answer(verb: Verb, which: &Selectors, wishes: &Wishes) -> Result<Exit, Failur
         return Err(Failure::bad_input("no server is named")
             .hint(format_args!("give names, or --all; assay {name} --all --dry-run shows what would change")));
     }
-    if !which.yes && !which.dry_run && (!terminal || which.json) {
-        return Err(Failure::bad_input("nobody can be asked here")
-            .hint("--yes writes without asking, --dry-run shows the difference"));
-    }
     let around = Surroundings::of_process();
     let here = project(which.project.as_deref())?;
     let found = candidates(which, &around, &here)?;
     let targets = select(verb, which, wishes.remote, &found, &here)?;
+    if !which.yes && !which.dry_run && (!terminal || which.json) {
+        return Err(Failure::bad_input("nobody can be asked here")
+            .hint("--yes writes without asking, --dry-run shows the difference"));
+    }
     let mut programs = Programs::of_process();
     let own = plan::own_program(&mut programs);
     let home = around.home.as_deref();

@@ -159,9 +159,7 @@ impl KeyError {
                 format!("restore the secret key, or move {} away: then a new pair is created", path.display())
             }
             Self::NoSuchSigner { .. } => "assay keys list shows all keys".to_owned(),
-            Self::Exists(_) => {
-                "a key is never replaced; use another name: assay keys generate --signer NAME".to_owned()
-            }
+            Self::Exists(_) => "a key is never replaced; give another name with --signer".to_owned(),
             Self::BadActive { path, .. } => format!("correct or remove {}", path.display()),
             Self::Twice { agent, .. } => format!("if the key here is to sign, remove {}", agent.display()),
             Self::Owner { .. } => "use your own ASSAY_HOME".to_owned(),
