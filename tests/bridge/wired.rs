@@ -312,7 +312,7 @@ fn what_cannot_work_ends_with_3_and_says_what_to_do() {
     for (args, what) in [
         (&["--upstream-url", &nobody][..], "cannot connect to"),
         (&["--upstream-url", &tls], "no TLS with"),
-        (&["--upstream-url", "ftp://127.0.0.1/"], "ftp"),
+        (&["--upstream-url", "ftp://127.0.0.1/"], "no http:// or https:// URL"),
         (&["--upstream-url", "nonsense"], "is no URL"),
         (&["--upstream-url", &with_password], "user name or a password"),
         (&["--upstream-url", &here, "--", "server"], "there are two servers"),
