@@ -199,9 +199,12 @@ fn large_message(pauses: bool, finale: Finale) {
     let longest = client.converse(small_calls(5, 2));
     assert!(longest < STALL, "{longest:?}");
     client.await_said("warning: spooling a large message");
-    let before = ticks(&client);
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(ticks(&client) - before < 40, "the recorder spins");
+    // It may still be busy with what has come; then it waits, and does not spin.
+    until("the recorder to rest", || {
+        let before = ticks(&client);
+        std::thread::sleep(Duration::from_secs(1));
+        (ticks(&client) - before < 40).then_some(())
+    });
     if let Finale::Terminated = finale {
         client.signal(rustix::process::Signal::TERM);
     }
@@ -233,7 +236,9 @@ fn large_message(pauses: bool, finale: Finale) {
     }
     assert_eq!(status.code(), Some(2), "{}", client.said());
     assert_eq!(session.completeness, Completeness::Incomplete);
-    assert!(session.doc.counts.missed_bytes > size as u64);
+    // Where there is room again, what has not been missed by then is recorded.
+    let least = if let Finale::RoomThenClientLeaves = finale { 0 } else { size as u64 };
+    assert!(session.doc.counts.missed_bytes > least);
     assert!(session.count(EventKind::RecorderGap) > 0);
 }
 
